@@ -62,11 +62,3 @@ def tfb(tf):
     import tf_blockrnn
 
     return tf_blockrnn
-
-
-@pytest.fixture(params=["CPU", "GPU"])
-def device(request, tf):
-    """Each kind of device, one after the other, as a name for tf.device."""
-    if request.param == "GPU" and not tf.config.list_physical_devices("GPU"):
-        pytest.skip("not run: no GPU")
-    return f"/{request.param}:0"

@@ -15,18 +15,16 @@ from helpers.reference.stack import Network
 # Tests of ours against an oracle, which ask nothing of a device. Those that compare bits with
 # TensorFlow's own names are not among them: on a GPU those are cuDNN's.
 AGAIN = (
-    "tests/ops/test_block_lstm.py::test_numbers",
-    "tests/ops/test_block_lstm.py::test_numbers_of_empty_dims",
-    "tests/ops/test_block_lstm.py::test_every_length",
-    "tests/ops/test_block_lstm.py::test_what_is_past_the_length_is_not_read",
-    "tests/ops/test_block_lstm.py::test_special_values",
-    "tests/ops/test_block_lstm.py::test_numbers_of_the_clip",
-    "tests/ops/test_block_lstm.py::test_peepholes_that_are_not_used",
-    "tests/ops/test_block_lstm.py::test_gradient_in_every_type",
-    "tests/ops/test_block_gru.py::test_numbers",
-    "tests/ops/test_block_gru.py::test_numbers_of_empty_dims",
-    "tests/ops/test_block_gru.py::test_every_length",
-    "tests/ops/test_block_gru.py::test_gradient_in_every_type",
+    "tests/ops/test_block_ops.py::test_numbers",
+    "tests/ops/test_block_ops.py::test_numbers_of_empty_dims",
+    "tests/ops/test_block_ops.py::test_every_length",
+    "tests/ops/test_block_ops.py::test_what_is_past_the_length_is_not_read",
+    "tests/ops/test_block_ops.py::test_special_values",
+    "tests/ops/test_block_ops.py::test_numbers_of_the_clip",
+    "tests/ops/test_block_ops.py::test_numbers_of_saturated_gates",
+    "tests/ops/test_block_ops.py::test_peepholes_that_are_not_used",
+    "tests/gradients/test_gradients.py::test_gradient_in_every_type",
+    "tests/gradients/test_gradients.py::test_gradient_is_the_oracles_for_every_cotangent",
     "tests/sequences/test_sequences.py::test_masks_and_lengths_of_every_pattern",
     "tests/sequences/test_sequences.py::test_every_type_and_odd_sizes",
     "tests/sequences/test_sequences.py::test_gradient_of_many_elements",
@@ -115,8 +113,7 @@ def test_block_ops_agree_with_the_cpu(gpu, tf, tfb, dtype):
         got, want = _on_both(tf, lambda o=op, i=inputs, a=attrs: sequence_ops.call(
             tfb.raw_ops, o, i, a
         ))  # fmt: skip
-        longest = sequence_ops.longest_sum(op, dims)
-        bound = 2 * tolerances.bound(dtype, longest, op.backward)
+        bound = 2 * tolerances.bound(dtype, op.longest_sum(dims, attrs), op.backward)
         _assert_close(got, want, bound, f"{op.name} {attrs} {dtype}")
 
 

@@ -2,179 +2,130 @@
 
 from __future__ import annotations
 
-import collections
-import contextlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, children, compare, run_modes, tolerances
+from helpers import (
+    block_cells,
+    block_checks,
+    children,
+    compare,
+    covering,
+    run_modes,
+    sequence_ops,
+    tolerances,
+)
 from helpers.reference import block_ops
 
-DIMS = (3, 2, 5)
-VJPS = {
-    "GRUBlockCell": block_ops.gru_block_cell_vjp,
-    "LSTMBlockCell": block_ops.lstm_block_cell_vjp,
-}
 # The clip is straight-through, so differences can only be taken where it does not act.
-CASES = [
-    pytest.param(block_cells.GRU, {}, id="GRU"),
-    pytest.param(block_cells.LSTM, {"cell_clip": 0.0}, id="LSTM"),
-    pytest.param(block_cells.LSTM, {"cell_clip": 100.0, "use_peephole": True}, id="LSTM-peephole"),
-]
-# The same with a clip that acts, for comparisons with the oracle.
-ORACLE_CASES = [
-    *CASES,
-    pytest.param(block_cells.LSTM, {"cell_clip": 0.5, "use_peephole": True}, id="LSTM-clipped"),
-]
+SMOOTH = {
+    "GRU cell": (block_cells.GRU, {}),
+    "LSTM cell": (block_cells.LSTM, {"cell_clip": 0.0}),
+    "LSTM cell, peepholes": (block_cells.LSTM, {"cell_clip": 100.0, "use_peephole": True}),
+    "BlockGRU": (sequence_ops.GRU, {}),
+    "BlockLSTM": (sequence_ops.LSTM, {"cell_clip": 0.0, "forget_bias": 0.5}),
+    "BlockLSTM, peepholes": (sequence_ops.LSTM, {"cell_clip": 100.0, "use_peephole": True}),
+    "BlockLSTMV2": (sequence_ops.LSTM_V2, {}),
+    "BlockLSTMV2, peepholes": (sequence_ops.LSTM_V2, {"use_peephole": True}),
+}
+CASES = SMOOTH | {
+    "LSTM cell, clipped": (block_cells.LSTM, {"cell_clip": 0.5, "use_peephole": True}),
+    "BlockLSTM, clipped": (sequence_ops.LSTM, {"cell_clip": 0.5, "use_peephole": True}),
+    "BlockLSTMV2, clipped": (sequence_ops.LSTM_V2, {"cell_clip": 0.5}),
+}
+SEQUENCES = [case for case in CASES if case.startswith("Block")]
+CELLS = [case for case in CASES if case not in SEQUENCES]
+all_cases = pytest.mark.parametrize("case", CASES)
+smooth_cases = pytest.mark.parametrize("case", SMOOTH)
 
 
-def _cotangents(op, dims, dtype, seed=5):
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=shape).astype(dtype) for shape in op.output_shapes(dims).values()]
-
-
-def _gradients(raw_ops, op, attrs, inputs, cotangents, mode="eager"):
-    """Gradient of every input; a cotangent that is None belongs to an output that is not used."""
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    used = [k for k, c in enumerate(cotangents) if c is not None]
-
-    def compute(arguments, output_gradients):
-        with tf.GradientTape() as tape:
-            tape.watch(arguments)
-            outputs = getattr(raw_ops, op.name)(**arguments, **attrs)
-            targets = [outputs[k] for k in used]
-        return tape.gradient(
-            targets,
-            arguments,
-            output_gradients=output_gradients,
-            unconnected_gradients=tf.UnconnectedGradients.NONE,
-        )
-
-    compute = run_modes.in_mode(mode, compute)
-    return compute(tensors, [tf.constant(cotangents[k]) for k in used])
-
-
-def _selections(op):
-    """Each cotangent alone, all together, all but the last."""
+def _everything_and_h(op):
     count = len(op.outputs)
-    alone = [tuple(k == j for j in range(count)) for k in range(count)]
-    return [*alone, (True,) * count, (*(True,) * (count - 1), False)]
+    return (True,) * count, (*(False,) * (count - 1), True)
 
 
-def _assert_gradients(op, attrs, inputs, got, want, bound):
-    for name, expected in zip(op.inputs, want, strict=True):
-        shape = inputs[name].shape
-        what = f"gradient of {name} {shape}, {op.name} {dict(attrs)}"
-        value = got[name]
-        if value is None:
-            assert name in ("wci", "wcf", "wco"), f"{what} is None"
-            value = np.zeros_like(inputs[name])
-        assert not isinstance(value, tf.IndexedSlices)
-        compare.assert_close(np.asarray(value), expected, bound, what)
+@pytest.mark.parametrize(
+    ("case", "valid"),
+    [(case, n) for case in SMOOTH for n in ((1, 2, 3) if case in SEQUENCES else (None,))],
+)
+def test_gradient_is_the_finite_difference(tfb, case, valid):
+    block_checks.check_finite_differences(tfb.raw_ops, *CASES[case], valid)
 
 
-@pytest.mark.parametrize("op, attrs", CASES)
-def test_gradient_is_the_finite_difference(tfb, op, attrs):
-    """float64 central differences of our own forward, all cotangents at once and one by one."""
-    inputs = block_cells.random_inputs(op, DIMS, np.float64)
-    cotangents = _cotangents(op, DIMS, np.float64)
-    step = tolerances.FINITE_DIFFERENCE_STEP
-    function = getattr(tfb.raw_ops, op.name)
-
-    # Jacobian of every output, contracted with its own cotangent: [outputs] for each element.
-    differences = {k: np.zeros((len(op.outputs), *v.shape)) for k, v in inputs.items()}
-    for name, value in inputs.items():
-        for index in np.ndindex(*value.shape):
-            totals = []
-            for sign in (1, -1):
-                moved = {k: v.copy() for k, v in inputs.items()}
-                moved[name][index] += sign * step
-                pairs = zip(cotangents, function(**moved, **attrs), strict=True)
-                totals.append(np.array([(c * y.numpy()).sum() for c, y in pairs]))
-            differences[name][(slice(None), *index)] = (totals[0] - totals[1]) / (2 * step)
-
-    for selection in _selections(op):
-        chosen = [c if use else None for c, use in zip(cotangents, selection, strict=True)]
-        got = _gradients(tfb.raw_ops, op, attrs, inputs, chosen)
-        want = [differences[name][list(selection)].sum(axis=0) for name in op.inputs]
-        _assert_gradients(op, attrs, inputs, got, want, tolerances.FINITE_DIFFERENCES)
-
-
-@pytest.mark.parametrize("op, attrs", ORACLE_CASES)
+@all_cases
 @pytest.mark.parametrize("mode", run_modes.MODES)
-def test_gradient_is_the_oracles_for_every_cotangent(tfb, op, attrs, mode, device):
-    inputs = block_cells.random_inputs(op, DIMS, np.float64)
-    cotangents = _cotangents(op, DIMS, np.float64)
-    bound = tolerances.composed_bound("double", block_cells.reduction_length(DIMS))
-    for selection in run_modes.fewer(mode, _selections(op), slice(-2, -1)):
-        chosen = [c if use else None for c, use in zip(cotangents, selection, strict=True)]
-        with tf.device(device):
-            got = _gradients(tfb.raw_ops, op, attrs, inputs, chosen, mode)
-        want = VJPS[op.name](**inputs, cotangents=chosen, **attrs)
-        _assert_gradients(op, attrs, inputs, got, want, bound)
+def test_gradient_is_the_oracles_for_every_cotangent(tfb, case, mode):
+    op, attrs = CASES[case]
+    cases = [((4, 3, 2, 5), 4), ((4, 3, 2, 5), 2)]
+    cases = cases if case in SEQUENCES else [((3, 2, 5), None)]
+    block_checks.check_gradients(tfb.raw_ops, op, attrs, "double", mode, cases)
 
 
-@pytest.mark.parametrize("op, attrs", ORACLE_CASES)
+@all_cases
 @pytest.mark.parametrize("dtype", block_cells.DTYPES)
-def test_gradient_in_every_type(tfb, op, attrs, dtype, device):
-    for dims in ((1, 1, 1), (7, 17, 15), (33, 9, 31)):
-        inputs = block_cells.random_inputs(op, dims, block_cells.numpy_type(dtype))
-        cotangents = _cotangents(op, dims, block_cells.numpy_type(dtype))
-        length = max(block_cells.reduction_length(dims), 4 * dims[2], dims[0])
-        bound = tolerances.composed_bound(dtype, length)
-        only_state = [None] * (len(cotangents) - 1) + cotangents[-1:]
-        for chosen in (only_state, cotangents):
-            with tf.device(device):
-                got = _gradients(tfb.raw_ops, op, attrs, inputs, chosen)
-            want = VJPS[op.name](**inputs, cotangents=chosen, **attrs)
-            _assert_gradients(op, attrs, inputs, got, want, bound)
-            for value in got.values():
-                assert value is None or value.dtype == tf.as_dtype(dtype)
+def test_gradient_in_every_type(tfb, case, dtype):
+    op, attrs = CASES[case]
+    cases = [((1, 2, 8, 16), 1), ((5, 7, 17, 15), 4), ((3, 33, 9, 31), 3)]
+    if case in CELLS:
+        cases = [((1, 1, 1), None), *((dims[1:], None) for dims, _ in cases[1:])]
+    chosen = _everything_and_h(op)
+    block_checks.check_gradients(tfb.raw_ops, op, attrs, dtype, "eager", cases, chosen)
 
 
-@pytest.mark.parametrize("case", range(len(CASES)), ids=[case.id for case in CASES])
+@pytest.mark.types
+@pytest.mark.parametrize(("case", "mode"), covering.in_turn(CASES, run_modes.MODES))
+def test_gradient_of_empty_dims_and_of_no_steps(tfb, case, mode):
+    """An empty batch has weight gradients of zero; T = 0 passes on what it was given."""
+    op, attrs = CASES[case]
+    all_dims = (sequence_ops if case in SEQUENCES else block_cells).EMPTY_DIMS
+    # Each graph is traced: every third of the sizes, in one case or another.
+    third = slice(list(CASES).index(case) % 3, None, 3)
+    cases = [(dims, None) for dims in run_modes.fewer(mode, all_dims, third, run_modes.TRACED)]
+    cases += [((4, 3, 2, 5), 0)] if case in SEQUENCES else []
+    chosen = _everything_and_h(op)
+    block_checks.check_gradients(tfb.raw_ops, op, attrs, "double", mode, cases, chosen)
+
+
+@pytest.mark.types
+@pytest.mark.parametrize("case", SEQUENCES)
 @pytest.mark.parametrize("mode", run_modes.MODES)
-def test_gradient_of_empty_dims(tfb, case, mode):
-    """An empty batch has weight gradients of zero, not of whatever was in memory."""
-    op, attrs = CASES[case].values
-    # Compiled by XLA, each of the dims in one of the cases.
-    for dims in run_modes.fewer(mode, block_cells.EMPTY_DIMS, slice(case, None, len(CASES))):
-        inputs = block_cells.random_inputs(op, dims, np.float64)
-        cotangents = _cotangents(op, dims, np.float64)
-        got = _gradients(tfb.raw_ops, op, attrs, inputs, cotangents, mode)
-        want = VJPS[op.name](**inputs, cotangents=cotangents, **attrs)
-        bound = tolerances.composed_bound("double", block_cells.reduction_length(dims))
-        _assert_gradients(op, attrs, inputs, got, want, bound)
+def test_cotangents_past_the_length_are_ignored(tfb, case, mode):
+    block_checks.check_cotangents_past_the_length(tfb.raw_ops, *CASES[case], mode)
 
 
-@pytest.mark.parametrize("op, attrs", CASES)
-def test_gradient_with_unknown_batch(tfb, op, attrs):
-    """Shapes that are not known when the graph is built must not be needed then."""
-    unknown = {k: tf.TensorSpec(None, tf.float64) for k in op.inputs}
+@smooth_cases
+@pytest.mark.parametrize("mode", run_modes.TRACED)
+def test_gradient_with_unknown_shapes(tfb, case, mode):
+    block_checks.check_unknown_shapes(tfb.raw_ops, *CASES[case], mode)
 
-    @tf.function(input_signature=[unknown])
-    def compute(arguments):
-        with tf.GradientTape() as tape:
-            tape.watch(arguments)
-            h = getattr(tfb.raw_ops, op.name)(**arguments, **attrs).h
-            total = tf.reduce_sum(h)
-        return tape.gradient(total, arguments, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
-    for dims in (DIMS, (1, 4, 3), (0, 2, 2)):
-        inputs = block_cells.random_inputs(op, dims, np.float64)
-        got = compute({k: tf.constant(v) for k, v in inputs.items()})
-        cotangents = [None] * (len(op.outputs) - 1) + [np.ones((dims[0], dims[2]))]
-        want = VJPS[op.name](**inputs, cotangents=cotangents, **attrs)
-        bound = tolerances.composed_bound("double", block_cells.reduction_length(dims))
-        _assert_gradients(op, attrs, inputs, got, want, bound)
+@pytest.mark.parametrize(
+    ("case", "used"),
+    [
+        (case, used)
+        for case in SMOOTH
+        for used in (("h",), ("cs", "h"))
+        if "LSTM" in case or used == ("h",)
+    ],
+)
+def test_gradient_is_one_pass(tfb, case, used):
+    """Of the state alone, and of all that the next step of an unrolled recurrence reads."""
+    block_checks.check_one_pass(tfb.raw_ops, *CASES[case], used)
+
+
+@pytest.mark.parametrize("case", CELLS)
+@pytest.mark.parametrize("mode", ["eager", "graph"])  # TensorFlow lowers none of its own to XLA
+def test_tensorflows_own_ops_get_a_gradient(tfb, case, mode):
+    """Importing the package gives tf.raw_ops.GRUBlockCell and LSTMBlockCell a gradient."""
+    del tfb
+    block_checks.check_gradients(tf.raw_ops, *CASES[case], "float", mode, [((3, 2, 5), None)])
 
 
 def test_gradient_through_two_steps(tfb):
     """Two cells in a row: what one gives back is what the other takes."""
     op, dims = block_cells.GRU, (3, 4, 5)
     inputs = block_cells.random_inputs(op, dims, np.float64)
-    d_h = _cotangents(op, dims, np.float64)[-1]
+    d_h = block_checks.cotangents_of(op, dims, "double")[-1]
     tensors = {k: tf.constant(v) for k, v in inputs.items()}
     with tf.GradientTape() as tape:
         tape.watch(tensors)
@@ -191,153 +142,6 @@ def test_gradient_through_two_steps(tfb):
     for position, name in enumerate(op.inputs):
         want = early[position] + (late[position] if name != "h_prev" else 0.0)
         compare.assert_close(got[name].numpy(), want, bound, name)
-
-
-@pytest.mark.parametrize("op, attrs", CASES)
-def test_second_gradient_is_the_finite_difference_of_the_first(tfb, op, attrs):
-    """What the Grad ops themselves give back: d/dx of v · (gradient of the state)."""
-    inputs = block_cells.random_inputs(op, DIMS, np.float64)
-    d_h = tf.constant(_cotangents(op, DIMS, np.float64)[-1])
-    weights = {
-        k: tf.constant(v) for k, v in block_cells.random_inputs(op, DIMS, np.float64, 9).items()
-    }
-
-    def first(tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            h = getattr(tfb.raw_ops, op.name)(**tensors, **attrs).h
-        gradients = tape.gradient(h, tensors, output_gradients=d_h)
-        return tf.add_n([tf.reduce_sum(weights[k] * g) for k, g in gradients.items()])
-
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        total = first(tensors)
-    got = tape.gradient(total, tensors, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-
-    step = tolerances.FINITE_DIFFERENCE_STEP
-    for name, value in inputs.items():
-        want = np.zeros_like(value)
-        for index in np.ndindex(*value.shape):
-            totals = []
-            for sign in (1, -1):
-                moved = {k: v.copy() for k, v in inputs.items()}
-                moved[name][index] += sign * step
-                totals.append(float(first({k: tf.constant(v) for k, v in moved.items()})))
-            want[index] = (totals[0] - totals[1]) / (2 * step)
-        compare.assert_close(got[name].numpy(), want, tolerances.FINITE_DIFFERENCES, name)
-
-
-@pytest.mark.parametrize("op, attrs", CASES)
-@pytest.mark.parametrize("mode", run_modes.MODES)
-def test_forward_mode_agrees_with_backward_mode(tfb, op, attrs, mode):
-    """⟨cotangent, J·v⟩ = ⟨Jᵀ·cotangent, v⟩."""
-    inputs = block_cells.random_inputs(op, DIMS, np.float64)
-    tangents = block_cells.random_inputs(op, DIMS, np.float64, 11)
-    cotangents = _cotangents(op, DIMS, np.float64)
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    call = run_modes.in_mode(mode, lambda given: getattr(tfb.raw_ops, op.name)(**given, **attrs))
-    with tf.autodiff.ForwardAccumulator(
-        list(tensors.values()), [tf.constant(tangents[k]) for k in tensors]
-    ) as accumulator:
-        outputs = call(tensors)
-    pairs = zip(cotangents, outputs, strict=True)
-    forward = sum((c * accumulator.jvp(y).numpy()).sum() for c, y in pairs)
-    gradients = VJPS[op.name](**inputs, cotangents=cotangents, **attrs)
-    backward = sum((g * tangents[k]).sum() for k, g in zip(tensors, gradients, strict=True))
-    bound = tolerances.composed_bound("double", block_cells.reduction_length(DIMS))
-    compare.assert_close(forward, backward, bound)
-
-
-@contextlib.contextmanager
-def _executed_ops():
-    """Counts the ops that run eagerly, by type."""
-    from tensorflow.python.framework import op_callbacks
-
-    counts: collections.Counter = collections.Counter()
-
-    def callback(op_type, inputs, attrs, outputs, op_name=None, graph=None):
-        del inputs, attrs, outputs, op_name
-        if graph is None:
-            counts[op_type.decode() if isinstance(op_type, bytes) else op_type] += 1
-
-    op_callbacks.add_op_callback(callback)
-    try:
-        yield counts
-    finally:
-        op_callbacks.remove_op_callback(callback)
-
-
-# What a backward pass of the last output alone may run: one Grad op, and for the weights one
-# GEMM each (for the LSTM one more gives [d_x, d_h_prev], which its Grad op does not).
-_GEMMS = {"GRUBlockCell": 2, "LSTMBlockCell": 2}
-_GEMM_TYPES = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum")
-
-
-def _assert_one_pass(counts, op):
-    assert counts[f"BlockRNN>{op.name}Grad"] == 1, dict(counts)
-    gemms = sum(counts[k] for k in _GEMM_TYPES)
-    assert gemms == _GEMMS[op.name], dict(counts)
-    # No element-wise pass of zeros either; h_prev ∘ r, for the GRU's weights, is the only Mul.
-    assert counts["Mul"] <= 1, dict(counts)
-
-
-@pytest.mark.parametrize("op, attrs", CASES)
-def test_unused_outputs_cost_no_second_pass_eagerly(tfb, op, attrs):
-    inputs = block_cells.random_inputs(op, DIMS, np.float32)
-    chosen = [None] * (len(op.outputs) - 1) + _cotangents(op, DIMS, np.float32)[-1:]
-    with _executed_ops() as counts:
-        _gradients(tfb.raw_ops, op, attrs, inputs, chosen)
-    assert counts[f"BlockRNN>{op.name}"] == 1, dict(counts)
-    _assert_one_pass(counts, op)
-
-
-@pytest.mark.parametrize("op, attrs", CASES)
-def test_unused_outputs_cost_no_second_pass_in_a_graph(tfb, op, attrs):
-    """Counted in the graph as it is built; nothing is left to an optimiser."""
-    inputs = block_cells.random_inputs(op, DIMS, np.float32)
-
-    @tf.function
-    def compute(arguments, d_h):
-        with tf.GradientTape() as tape:
-            tape.watch(arguments)
-            h = getattr(tfb.raw_ops, op.name)(**arguments, **attrs).h
-        return tape.gradient(h, arguments, output_gradients=d_h)
-
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    graph = compute.get_concrete_function(tensors, tf.zeros(list(DIMS[::2]))).graph
-    counts = collections.Counter(node.op for node in graph.as_graph_def().node)
-    assert counts[f"BlockRNN>{op.name}"] == 1, dict(counts)
-    _assert_one_pass(counts, op)
-
-
-@pytest.mark.parametrize("op, attrs", CASES)
-def test_the_state_and_its_cell_cost_one_pass_too(tfb, op, attrs):
-    """What an unrolled recurrence asks for: all outputs that the next step reads."""
-    chosen = _cotangents(op, DIMS, np.float32)
-    if op is block_cells.GRU:
-        chosen[:3] = [None] * 3
-    else:
-        chosen = [c if k in (1, 6) else None for k, c in enumerate(chosen)]
-    inputs = block_cells.random_inputs(op, DIMS, np.float32)
-    with _executed_ops() as counts:
-        _gradients(tfb.raw_ops, op, attrs, inputs, chosen)
-    _assert_one_pass(counts, op)
-
-
-@pytest.mark.parametrize("op, attrs", ORACLE_CASES)
-@pytest.mark.parametrize("mode", ["eager", "graph"])  # TensorFlow lowers none of its own to XLA
-def test_tensorflows_own_ops_get_a_gradient(tfb, op, attrs, mode):
-    """Importing the package gives tf.raw_ops.GRUBlockCell and LSTMBlockCell a gradient."""
-    del tfb
-    inputs = block_cells.random_inputs(op, DIMS, np.float32)
-    cotangents = _cotangents(op, DIMS, np.float32)
-    bound = tolerances.composed_bound("float", block_cells.reduction_length(DIMS))
-    for selection in _selections(op):
-        chosen = [c if use else None for c, use in zip(cotangents, selection, strict=True)]
-        got = _gradients(tf.raw_ops, op, attrs, inputs, chosen, mode)
-        want = VJPS[op.name](**inputs, cotangents=chosen, **attrs)
-        _assert_gradients(op, attrs, inputs, got, want, bound)
 
 
 _LEFT_ALONE = """

@@ -23,6 +23,7 @@ class Op:
     name: str
     oracle: Callable
     attr_cases: tuple[Mapping[str, object], ...] = ({},)
+    vjp: Callable | None = None  # of a forward op
 
     @functools.cached_property
     def inputs(self) -> dict[str, tuple[str, ...]]:
@@ -34,6 +35,13 @@ class Op:
         return _dims_of(
             {k: op_table.OPS[self.name].inputs.get(v.same_as, v) for k, v in outputs.items()}
         )
+
+    def longest_sum(self, dims: Sequence[int], attrs: Mapping[str, object]) -> int:
+        """Terms of the longest sum of a call; a sequence adds those of its steps up."""
+        if self.sizes == "BIH":
+            return reduction_length(dims, self, attrs)
+        t, b, i, h = dims
+        return max(t, 1) * (max(i + h, 4 * h, b) if self.backward else i + h)
 
     @property
     def sizes(self) -> str:
@@ -69,7 +77,7 @@ def evaluate(expressions: tuple[str, ...], dims: Sequence[int]) -> tuple[int, ..
 
 PEEPHOLE_CASES = ({"use_peephole": False}, {"use_peephole": True})
 
-GRU = Op("GRUBlockCell", block_ops.gru_block_cell)
+GRU = Op("GRUBlockCell", block_ops.gru_block_cell, vjp=block_ops.gru_block_cell_vjp)
 GRU_GRAD = Op("GRUBlockCellGrad", block_ops.gru_block_cell_grad)
 LSTM = Op(
     "LSTMBlockCell",
@@ -80,6 +88,7 @@ LSTM = Op(
         {"use_peephole": True, "cell_clip": 0.0},
         {"use_peephole": False, "forget_bias": -1.5, "cell_clip": -1.0},
     ),
+    block_ops.lstm_block_cell_vjp,
 )
 LSTM_GRAD = Op("LSTMBlockCellGrad", block_ops.lstm_block_cell_grad, PEEPHOLE_CASES)
 
@@ -194,7 +203,8 @@ def special_arguments(op: Op) -> list[tuple[str, float]]:
     What the equations do not read (x and the biases in a Grad op, the peepholes without
     use_peephole) the oracle does not read either: then nothing may come of it.
     """
-    return [(name, value) for name in op.inputs for value in (np.nan, np.inf, -np.inf)]
+    names = [name for name in op.inputs if name != "seq_len_max"]
+    return [(name, value) for name in names for value in (np.nan, np.inf, -np.inf)]
 
 
 def op_cases(ops: Mapping[str, Op] = OPS):

@@ -1,85 +1,63 @@
-"""The cells with layer normalisation of other packages, in NumPy, on arrays in their layouts.
+"""The cells with layer normalisation of other packages, on arrays in their layouts.
 
-Written from the equations in their documentation, and from nothing here. Sequences are [T, B, I];
-states begin with zeros. All return the outputs of all steps, [T, B, H].
+The order of gates, the names and the places of the norms are from their documentation; the cells
+are the reference's. Sequences are [T, B, I]; states begin with zeros. All return the outputs of all
+steps, [T, B, H].
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from helpers.reference import sequence
+
 HASTE_EPSILON = 1e-5
 
 
-def _sigma(x):
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def _norm(s, gamma, beta, epsilon):
-    centred = s - s.mean(axis=-1, keepdims=True)
-    return gamma * centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon) + beta
+def _outputs(cell, gates, x, epsilon, output_only=False, **weights):
+    state = np.zeros([x.shape[1], len(weights["w_h"])])
+    states = {"h_prev": state, "cs_prev": state} if cell.endswith("lstm") else {"h_prev": state}
+    options = sequence.Options(gates, epsilon=epsilon, norm_output_only=output_only)
+    return sequence.forward(cell, {"x": x, **states, **weights}, options)["h"]
 
 
 def addons_lstm(arrays, x, epsilon):
     """TensorFlow Addons' LayerNormLSTMCell with the arrays of its get_weights()."""
     kernel, recurrent_kernel, *bias = arrays[:-6]
-    gamma_x, beta_x, gamma_h, beta_h, gamma_c, beta_c = arrays[-6:]
-    units = len(recurrent_kernel)
-    h = c = np.zeros([x.shape[1], units])
-    outputs = []
-    for now in x:
-        z = _norm(now @ kernel, gamma_x, beta_x, epsilon)
-        z = z + _norm(h @ recurrent_kernel, gamma_h, beta_h, epsilon)
-        if bias:
-            z = z + bias[0]
-        z_i, z_f, z_c, z_o = np.split(z, 4, axis=-1)
-        c = _norm(_sigma(z_f) * c + _sigma(z_i) * np.tanh(z_c), gamma_c, beta_c, epsilon)
-        h = _sigma(z_o) * np.tanh(c)
-        outputs.append(h)
-    return np.array(outputs)
+    names = ("gamma_x", "beta_x", "gamma_h", "beta_h", "gamma_c", "beta_c")
+    weights = dict(zip(names, arrays[-6:], strict=True))
+    weights |= {"w_x": kernel, "w_h": recurrent_kernel}
+    weights["b"] = bias[0] if bias else np.zeros(kernel.shape[1])
+    return _outputs("layer_norm_lstm", ("i", "f", "ci", "o"), x, epsilon, **weights)
+
+
+def _haste_weights(named, units):
+    """What both cells have, with kernel and recurrent_kernel joined or apart."""
+    kernel, recurrent = named["kernel"], named.get("recurrent_kernel")
+    if recurrent is None:
+        kernel, recurrent = kernel[:-units], kernel[-units:]
+    weights = {"w_x": kernel, "w_h": recurrent}
+    for of, gamma in zip("xh", named["gamma"], strict=True):
+        weights |= {f"gamma_{of}": gamma, f"beta_{of}": np.zeros_like(gamma)}
+    return weights
 
 
 def haste_lstm(named, x, epsilon=HASTE_EPSILON):
-    """haste's LayerNormLSTM, with kernel and recurrent_kernel joined or apart."""
-    units = len(named["gamma_h"])
-    kernel, recurrent_kernel = _kernels(named, units)
-    h = c = np.zeros([x.shape[1], units])
-    outputs = []
-    for now in x:
-        v = _norm(now @ kernel, named["gamma"][0], 0, epsilon)
-        v = v + _norm(h @ recurrent_kernel, named["gamma"][1], 0, epsilon) + named["bias"]
-        v_i, v_g, v_f, v_o = np.split(v, 4, axis=-1)
-        c = _sigma(v_f) * c + _sigma(v_i) * np.tanh(v_g)
-        h = _sigma(v_o) * np.tanh(_norm(c, named["gamma_h"], named["beta_h"], epsilon))
-        outputs.append(h)
-    return np.array(outputs)
+    """haste's LayerNormLSTM, whose norm of the cell state is for the output only."""
+    weights = _haste_weights(named, len(named["gamma_h"]))
+    weights |= {"b": named["bias"], "gamma_c": named["gamma_h"], "beta_c": named["beta_h"]}
+    return _outputs("layer_norm_lstm", ("i", "ci", "f", "o"), x, epsilon, True, **weights)
 
 
 def haste_gru(named, x, epsilon=HASTE_EPSILON):
-    """haste's LayerNormGRU, with the matrices and the biases joined or apart."""
-    units = named["gamma"].shape[1] // 3
-    kernel, recurrent_kernel = _kernels(named, units)
+    """haste's LayerNormGRU, with the biases joined or apart."""
     b_x, b_h = (
-        np.split(named["bias"], 2)
-        if "recurrent_bias" not in named
-        else (named["bias"], named["recurrent_bias"])
+        (named["bias"], named["recurrent_bias"])
+        if "recurrent_bias" in named
+        else np.split(named["bias"], 2)
     )
-    h = np.zeros([x.shape[1], units])
-    outputs = []
-    for now in x:
-        of_x = _norm(now @ kernel, named["gamma"][0], 0, epsilon) + b_x
-        of_h = _norm(h @ recurrent_kernel, named["gamma"][1], 0, epsilon) + b_h
-        (x_z, x_r, x_g), (h_z, h_r, h_g) = (np.split(one, 3, axis=-1) for one in (of_x, of_h))
-        z = _sigma(x_z + h_z)
-        h = z * h + (1 - z) * np.tanh(x_g + _sigma(x_r + h_r) * h_g)
-        outputs.append(h)
-    return np.array(outputs)
-
-
-def _kernels(named, units):
-    if "recurrent_kernel" in named:
-        return named["kernel"], named["recurrent_kernel"]
-    return named["kernel"][:-units], named["kernel"][-units:]
+    weights = _haste_weights(named, named["gamma"].shape[1] // 3)
+    return _outputs("layer_norm_gru", ("u", "r", "c"), x, epsilon, b_x=b_x, b_h=b_h, **weights)
 
 
 def haste_arrays(cell, form="torch", seed=0, dtype="float64"):

@@ -6,7 +6,6 @@ dims are (T, B, I, H). seq_len_max is not among them: an int64 scalar, 0..T.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 from helpers import block_cells
 from helpers.block_cells import PEEPHOLE_CASES, Op, call, caller, oracle, random_inputs, tensors_of
@@ -22,30 +21,25 @@ LSTM = Op(
         {"use_peephole": True, "forget_bias": 0.5, "cell_clip": 0.25},
         {"use_peephole": True, "forget_bias": -1.5, "cell_clip": 0.0},
     ),
+    block_ops.block_lstm_vjp,
 )
 LSTM_GRAD = Op("BlockLSTMGrad", block_ops.block_lstm_grad, PEEPHOLE_CASES)
+_V2 = {"order": "ifco", "forget_bias": 0.0, "cell_clip": 0.0}
 LSTM_V2 = Op(
     "BlockLSTMV2",
-    functools.partial(block_ops.block_lstm, order="ifco", forget_bias=0.0, cell_clip=0.0),
+    functools.partial(block_ops.block_lstm, **_V2),
     ({}, {"use_peephole": True, "cell_clip": 0.25}),
+    functools.partial(block_ops.block_lstm_vjp, **_V2),
 )
 LSTM_GRAD_V2 = Op(
     "BlockLSTMGradV2", functools.partial(block_ops.block_lstm_grad, order="ifco"), PEEPHOLE_CASES
 )
-GRU = Op("BlockGRU", block_ops.block_gru)
+GRU = Op("BlockGRU", block_ops.block_gru, vjp=block_ops.block_gru_vjp)
 GRU_GRAD = Op("BlockGRUGrad", block_ops.block_gru_grad)
 LSTM_OPS = (LSTM, LSTM_GRAD, LSTM_V2, LSTM_GRAD_V2)
 GRU_OPS = (GRU, GRU_GRAD)
 OPS = {op.name: op for op in (*LSTM_OPS, *GRU_OPS)}
 FORWARD_OPS = tuple(op for op in OPS.values() if not op.backward)
-VJPS = {
-    "BlockLSTM": block_ops.block_lstm_vjp,
-    "BlockLSTMV2": functools.partial(
-        block_ops.block_lstm_vjp, order="ifco", forget_bias=0.0, cell_clip=0.0
-    ),
-    "BlockGRU": block_ops.block_gru_vjp,
-}
-
 # ((T, B, I, H), seq_len_max). Ones, primes, a vector's width less or more one, few rows with many
 # units and many rows with few, sizes past one block of a blocked GEMM.
 ODD_CASES = (
@@ -80,12 +74,6 @@ EMPTY_DIMS = (
     (3, 65, 33, 0),
     (3, 0, 64, 65),
 )
-
-
-def longest_sum(op: Op, dims: Sequence[int]) -> int:
-    """The longest sum of a call: over I + H, times T; for a Grad also 4H·T, and T·B for weights."""
-    t, b, i, h = dims
-    return max(t, 1) * (max(i + h, 4 * h, b) if op.backward else i + h)
 
 
 def op_cases():

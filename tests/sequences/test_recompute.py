@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, children, compare, run_modes, tolerances
+from helpers import block_cells, children, compare, op_table, run_modes, tolerances
 from helpers.covering import in_turn, pairwise
 from helpers.second_cases import BOUND, Case
 from helpers.sequence_functions import FUNCTIONS, call, random_inputs
@@ -241,49 +241,25 @@ OPS = {
     "lstm": "LSTMSequence",
     "layer-norm-gru": "LayerNormGRUSequence",
     "layer-norm-lstm": "LayerNormLSTMSequence",
-    "gru-after": "GRUAfterSequence",
     "gru-before": "GRUSequence",
+    "gru-after": "GRUAfterSequence",
 }
+
+
+def _ones(name, sizes):
+    """Arguments of an op without what may be left out."""
+    op = op_table.OPS[name]
+    shapes = op.shapes(op_table.sizes_of(*sizes)) | dict.fromkeys(op.optional(), (0,))
+    kinds = {"T": tf.float32, "bool": tf.bool, "Tlen": tf.int32}
+    return {k: tf.ones(v, kinds[op.inputs[k].type]) for k, v in shapes.items()}
 
 
 def _sequence_op(tfb, key):
     return getattr(tfb.raw_ops, OPS[key])
 
 
-def _op_arguments(key, steps=1000, batch=2, width=3, units=4):
-    def of(*shape):
-        return tf.ones(shape)
-
-    none = tf.zeros([0])
-    gates = 4 if key.endswith("lstm") else 3
-    given = {
-        "x": of(steps, batch, width),
-        "h_prev": of(batch, units),
-        "mask": tf.zeros([0], tf.bool),
-        "sequence_lengths": tf.zeros([0], tf.int32),
-        "recurrent_dropout": none,
-    }
-    if not key.startswith("layer-norm"):
-        given["zoneout_h"] = tf.zeros([0], tf.bool)
-    if key == "gru-before":
-        return given | {
-            "w_ru_x": of(width, 2 * units),
-            "w_ru_h": of(units, 2 * units),
-            "w_c_x": of(width, units),
-            "w_c_h": of(units, units),
-            "b_ru": of(2 * units),
-            "b_c": of(units),
-        }
-    given |= {"w_x": of(width, gates * units), "w_h": of(units, gates * units)}
-    if key.startswith("layer-norm"):
-        names = [f"{kind}_{what}" for what in "xh" for kind in ("gamma", "beta")]
-        given |= {name: of(gates * units) for name in names}
-    if not key.endswith("lstm"):
-        return given | {"b_x": of(gates * units), "b_h": of(gates * units)}
-    given |= {"cs_prev": of(batch, units), "b": of(gates * units)}
-    if key == "lstm":
-        return given | {"peepholes": none, "w_p": none, "zoneout_c": tf.zeros([0], tf.bool)}
-    return given | {"gamma_c": of(units), "beta_c": of(units)}
+def _op_arguments(key):
+    return _ones(OPS[key], (1000, 2, 3, 4))
 
 
 def test_states_are_kept_and_gates_are_not(tfb):
@@ -317,15 +293,11 @@ def test_half_keeps_states_in_float32(tfb):
     assert kept.shape == [99 * 2 * 2 * 2 * 4] and kept.dtype == tf.half
 
 
-# What the forward ops save without recompute, and the biases, which the gradient reads with it.
-SAVED = {
-    "lstm": ("i", "cs", "f", "o", "ci"),
-    "layer-norm-gru": ("x_hat", "h_hat", "rstd"),
-    "layer-norm-lstm": ("x_hat", "h_hat", "rstd", "cs"),
-    "gru-after": ("r", "u", "c", "hc"),
-    "gru-before": ("r", "u", "c"),
-}
-BIASES = {"lstm": ("b",), "gru-after": ("b_x", "b_h"), "gru-before": ("b_ru", "b_c")}
+def _saved(key):
+    """What the forward op saves without recompute, and the biases that are read with it."""
+    outputs, inputs = op_table.OPS[OPS[key]].outputs, op_table.OPS[f"{OPS[key]}Grad"].inputs
+    saved = [name for name, output in outputs.items() if output.dims[0] == "K*T"]
+    return saved, [name for name, one in inputs.items() if one.left_out_if == ("K", "1")]
 
 
 def _grad_op(tfb, key):
@@ -334,13 +306,10 @@ def _grad_op(tfb, key):
 
 def _grad_arguments(key, tfb, recompute=10):
     given = _op_arguments(key)
-    result = _sequence_op(tfb, key)(**given, recompute=recompute)
-    none = tf.zeros([0])
-    grads = {"h_grad": tf.ones_like(result.h), "h_last_grad": none}
-    if key.endswith("lstm"):
-        grads |= {"cs_last_grad": none, "cs_grad": none}
-    saved = {name: getattr(result, name) for name in (*SAVED[key], "h", "span_states")}
-    return {**given, **saved, **grads}
+    result = _sequence_op(tfb, key)(**given, recompute=recompute)._asdict()
+    arguments = _ones(f"{OPS[key]}Grad", (1000, 2, 3, 4))
+    known = {**given, **result, "h_grad": tf.ones_like(result["h"])}
+    return arguments | {k: v for k, v in known.items() if k in arguments}
 
 
 def _assert_refused(op, given, changed, recompute, message, mode="eager"):
@@ -372,7 +341,8 @@ def test_the_grad_ops_take_gates_or_states(tfb, key):
     """And the biases with the states."""
     op, name_of_op = _grad_op(tfb, key), f"{OPS[key]}Grad"
     with_gates, with_states = _grad_arguments(key, tfb, 0), _grad_arguments(key, tfb)
-    for name in SAVED[key]:
+    saved, biases = _saved(key)
+    for name in saved:
         for given, other, recompute in (
             (with_gates, with_states, 0),
             (with_states, with_gates, 10),
@@ -385,7 +355,7 @@ def test_the_grad_ops_take_gates_or_states(tfb, key):
     states = with_states["span_states"]
     message = f"{name_of_op}: span_states must have shape [N] = [0], got {list(states.shape)}"
     _assert_refused(op, with_gates, {"span_states": states}, 0, re.escape(message))
-    for name in BIASES.get(key, ()):
+    for name in biases:
         none = {name: tf.zeros([0])}
         message = rf"{name_of_op}: {name} must have shape .*, or \[0\] where K = 1 .*, got \[0\]"
         _assert_refused(op, with_states, none, 10, message)

@@ -232,11 +232,7 @@ def _check_outputs(call: Call, found: dict, tensors: dict, outputs) -> None:
         op = _ORACLES[call.op.name]
         want = block_cells.oracle(op, {k: v.numpy() for k, v in tensors.items()}, call.attrs)
         dims = tuple(found[size] for size in op.sizes)
-        longest = (
-            sequence_ops.longest_sum(op, dims)
-            if len(dims) == 4
-            else block_cells.reduction_length(dims, op, call.attrs)
-        )
+        longest = op.longest_sum(dims, call.attrs)
         bound = tolerances.bound("float", longest, op.backward)
         for name in op.outputs:
             compare.assert_close(getattr(outputs, name).numpy(), want[name], bound, name)

@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from helpers import (
     block_cells,
+    block_checks,
     cancelling,
     compare,
     run_modes,
-    sequence_checks,
     sequence_functions,
     sequence_ops,
     tolerances,
@@ -138,7 +138,7 @@ def numbers(raw_ops) -> int:
     """The oracle's numbers in every type, by the instruction set that this process uses."""
     for op in sequence_ops.OPS.values():
         for dtype in block_cells.DTYPES:
-            sequence_checks.check_numbers(raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES[4:11])
+            block_checks.check_numbers(raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES[4:11])
     for name in sequence_functions.PLAIN:
         for dtype in block_cells.DTYPES:
             compute = None

@@ -22,9 +22,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-
-def _sigmoid(x):
-    return 0.5 * (1.0 + np.tanh(0.5 * x))
+from . import gru, lstm
 
 
 def normalized(s, epsilon):
@@ -58,38 +56,41 @@ def lstm_forward(
     saved_x, saved_h: of x · w_x and h_prev · w_h, [B, 4H]; columns: of each gate, by its name.
     """
     z = _norm("x", saved_x, weights) + _norm("h", saved_h, weights) + weights["b"]
-    gate = {
-        name: (np.tanh if name == "ci" else _sigmoid)(z[:, where])
-        for name, where in columns.items()
-    }
-    c = gate["i"] * gate["ci"] + gate["f"] * cs_prev
-    saved_c = normalized(c, epsilon)
+    gates = lstm.forward({name: z[:, where] for name, where in columns.items()}, cs_prev)
+    saved_c = normalized(gates["cs"], epsilon)
     read = _norm("c", saved_c, weights)
-    saved = (gate, cs_prev, read, saved_x, saved_h, saved_c)
-    return gate["o"] * np.tanh(read), c if output_only else read, saved
+    saved = (gates, cs_prev, read, saved_x, saved_h, saved_c)
+    return gates["o"] * np.tanh(read), gates["cs"] if output_only else read, saved
 
 
 def lstm_backward(saved, d_h, d_cs, weights: Mapping, columns: Mapping, output_only):
     """The gradients of of_x, of_h and cs_prev, and by name of the vectors among the weights."""
-    gate, cs_prev, read, saved_x, saved_h, saved_c = saved
+    gates, cs_prev, read, saved_x, saved_h, saved_c = saved
     co = np.tanh(read)
-    d_read = d_h * gate["o"] * (1.0 - co**2) + (0.0 if output_only else d_cs)
+    d_read = d_h * gates["o"] * (1.0 - co**2) + (0.0 if output_only else d_cs)
     d_c, d_gamma_c, d_beta_c = norm_backward(d_read, weights["gamma_c"], saved_c)
     d_c = d_c + d_cs if output_only else d_c
-    of_gates = {"i": d_c * gate["ci"], "f": d_c * cs_prev, "ci": d_c * gate["i"], "o": d_h * co}
-    d_z = np.zeros_like(saved_x[0])
+    d_bars, d_cs_prev, _ = lstm.backward(gates, cs_prev, {"cs": d_c, "o": d_h * co})
+    d_z = _joined(d_bars, columns, saved_x[0])
+    d_x, d_h, grads = _norms_backward(d_z, d_z, weights, saved_x, saved_h)
+    grads |= {"b": d_z.sum(axis=0), "gamma_c": d_gamma_c, "beta_c": d_beta_c}
+    return d_x, d_h, d_cs_prev, grads
+
+
+def _joined(parts: Mapping, columns: Mapping, like):
+    """A row of gates, from those by name."""
+    row = np.zeros_like(like)
     for name, where in columns.items():
-        slope = 1.0 - gate[name] ** 2 if name == "ci" else gate[name] * (1.0 - gate[name])
-        d_z[:, where] = of_gates[name] * slope
-    d_x, d_gamma_x, d_beta_x = norm_backward(d_z, weights["gamma_x"], saved_x)
-    d_h, d_gamma_h, d_beta_h = norm_backward(d_z, weights["gamma_h"], saved_h)
-    grads = {
-        "b": d_z.sum(axis=0),
-        **{"gamma_x": d_gamma_x, "beta_x": d_beta_x},
-        **{"gamma_h": d_gamma_h, "beta_h": d_beta_h},
-        **{"gamma_c": d_gamma_c, "beta_c": d_beta_c},
-    }
-    return d_x, d_h, d_c * gate["f"], grads
+        row[:, where] = parts[name]
+    return row
+
+
+def _norms_backward(d_x, d_h, weights: Mapping, saved_x, saved_h):
+    """The gradients of of_x and of_h, and by name of the norms' vectors."""
+    of_x, d_gamma_x, d_beta_x = norm_backward(d_x, weights["gamma_x"], saved_x)
+    of_h, d_gamma_h, d_beta_h = norm_backward(d_h, weights["gamma_h"], saved_h)
+    grads = {"gamma_x": d_gamma_x, "beta_x": d_beta_x, "gamma_h": d_gamma_h, "beta_h": d_beta_h}
+    return of_x, of_h, grads
 
 
 def gru_forward(saved_x, saved_h, h_prev, weights: Mapping, columns: Mapping):
@@ -97,31 +98,23 @@ def gru_forward(saved_x, saved_h, h_prev, weights: Mapping, columns: Mapping):
 
     saved_x, saved_h: of x · w_x and h_prev · w_h, [B, 3H]; columns: of each gate, by its name.
     """
-    n_x = _norm("x", saved_x, weights) + weights["b_x"]
-    n_h = _norm("h", saved_h, weights) + weights["b_h"]
-    from_x = {name: n_x[:, where] for name, where in columns.items()}
-    from_h = {name: n_h[:, where] for name, where in columns.items()}
-    r, u = (_sigmoid(from_x[name] + from_h[name]) for name in "ru")
-    c = np.tanh(from_x["c"] + r * from_h["c"])
-    saved = (r, u, c, from_h["c"], h_prev, saved_x, saved_h)
-    return u * h_prev + (1.0 - u) * c, saved
+    from_x, from_h = (
+        {name: row[:, where] for name, where in columns.items()}
+        for row in (
+            _norm("x", saved_x, weights) + weights["b_x"],
+            _norm("h", saved_h, weights) + weights["b_h"],
+        )
+    )
+    gates = gru.forward_after(from_x, from_h, h_prev)
+    return gates["h"], (gates, h_prev, saved_x, saved_h)
 
 
 def gru_backward(saved, d_h, weights: Mapping, columns: Mapping):
     """The gradients of of_x and of_h, that of h_prev but for what passes of_h, and by name of the
     vectors among the weights."""
-    r, u, c, hc, h_prev, saved_x, saved_h = saved
-    d_c = d_h * (1.0 - u) * (1.0 - c**2)
-    d_gates = {"r": d_c * hc * r * (1.0 - r), "u": d_h * (h_prev - c) * u * (1.0 - u), "c": d_c}
-    d_x, d_state = np.zeros_like(saved_x[0]), np.zeros_like(saved_h[0])
-    for name, where in columns.items():
-        d_x[:, where] = d_gates[name]
-        d_state[:, where] = d_gates[name] * (r if name == "c" else 1.0)
-    of_x, d_gamma_x, d_beta_x = norm_backward(d_x, weights["gamma_x"], saved_x)
-    of_h, d_gamma_h, d_beta_h = norm_backward(d_state, weights["gamma_h"], saved_h)
-    grads = {
-        **{"b_x": d_x.sum(axis=0), "b_h": d_state.sum(axis=0)},
-        **{"gamma_x": d_gamma_x, "beta_x": d_beta_x},
-        **{"gamma_h": d_gamma_h, "beta_h": d_beta_h},
-    }
-    return of_x, of_h, d_h * u, grads
+    gates, h_prev, saved_x, saved_h = saved
+    d_from_x, d_from_h, d_h_prev = gru.backward_after(gates, h_prev, {"h": d_h})
+    d_x, d_state = _joined(d_from_x, columns, saved_x[0]), _joined(d_from_h, columns, saved_h[0])
+    of_x, of_h, grads = _norms_backward(d_x, d_state, weights, saved_x, saved_h)
+    grads |= {"b_x": d_x.sum(axis=0), "b_h": d_state.sum(axis=0)}
+    return of_x, of_h, d_h_prev, grads
