@@ -260,18 +260,6 @@ def test_calls_in_a_function_wait_for_none_and_serve_somebody(tfb, name):
     assert not any(op.control_inputs for op in calls)
 
 
-@pytest.mark.parametrize("name", ["ours", "stock"])
-def test_share_out_of_range_is_refused(tfb, name):
-    raw_ops = tfb.raw_ops if name == "ours" else tf.raw_ops
-    for dropout in (-0.1, 1.0, 1.5, float("nan"), float("inf"), -float("inf")):
-        call, tensors = _transparent_call(2, 3, 4, dropout)
-        for run in (call.forward, tf.function(call.forward)):
-            # Where a graph is built Python says ValueError.
-            refusals = (tf.errors.InvalidArgumentError, ValueError)
-            with pytest.raises(refusals, match=r"CudnnRNNV3.*dropout must"):
-                run(raw_ops, tensors)
-
-
 DETERMINISTIC = """
 import tensorflow as tf, tf_blockrnn
 tf.config.experimental.enable_op_determinism()
