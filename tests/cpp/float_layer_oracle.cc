@@ -6,14 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 #include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/cpp/cell_reference.h"
 #include "tests/cpp/float_layer.h"
-#include "tests/cpp/reference.h"
 #include "tests/cpp/storage.h"
 #include "tests/cpp/tolerances.h"
 
@@ -45,9 +44,9 @@ bool RoundsRows() {
 }
 
 // Σ_k a[k] · w[k, j] for all columns j.
-Tensor Multiply(Precision precision, const std::vector<float>& a,
-                const Matrix& w) {
-  Tensor products(w.columns);
+Sums Multiply(Precision precision, const std::vector<float>& a,
+              const Matrix& w) {
+  Sums products(w.columns);
   std::vector<int64_t> q_a, q_w;
   const float s_a = Quantise(a.data(), w.depth, 1, &q_a);
   for (int64_t j = 0; j < w.columns; ++j) {
@@ -55,145 +54,96 @@ Tensor Multiply(Precision precision, const std::vector<float>& a,
       const float s_w = Quantise(w.data() + j, w.depth, w.columns, &q_w);
       int64_t sum = 0;
       for (int64_t k = 0; k < w.depth; ++k) sum += q_a[k] * q_w[k];
-      const double value = double{s_a} * double{s_w} * static_cast<double>(sum);
-      products[j] = {value, std::fabs(value)};
+      products[j].Add(double{s_a} * double{s_w} * static_cast<double>(sum));
       continue;
     }
-    Sum sum;
     for (int64_t k = 0; k < w.depth; ++k) {
       double from_a = a[k], from_w = w.w[k * w.columns + j];
       if (precision == Precision::kBFloat16) {
         from_w = RoundTo(Type::kBfloat16, from_w);
         if (RoundsRows()) from_a = RoundTo(Type::kBfloat16, from_a);
       }
-      sum.AddProduct(from_a, from_w);
+      products[j].AddProduct(from_a, from_w);
     }
-    products[j] = sum.Total();
   }
   return products;
 }
 
-// What a step computes, from what the engine has computed before.
-struct Step {
-  Tensor h;
-  Tensor cs;
-  Tensor first;  // as in LayerCall
-};
-
-struct StepInputs {
-  std::vector<float> x;
-  std::vector<float> h_prev;
-  std::vector<float> cs_prev;
-  std::vector<float> first;   // that the engine has computed
-  std::vector<float> second;  // the same
-};
-
-Real Added(std::initializer_list<Real> terms) {
-  Sum sum;
-  for (const Real& term : terms) sum.Add(term);
-  return sum.Total();
+// Joins what products the columns of two matrices have.
+Sums Joined(Sums left, const Sums& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
 }
 
-Step LstmStep(const FloatLayer& layer, Precision precision,
-              const StepInputs& in) {
-  const Activations act{false};
-  const int64_t units = layer.units;
-  const Tensor from_x = Multiply(precision, in.x, layer.w_x);
-  const Tensor from_h = Multiply(precision, in.h_prev, layer.w_h);
-  Step out;
-  std::vector<float> m;
-  for (int64_t j = 0; j < units; ++j) {
-    const auto bar = [&](int64_t gate) {
-      const int64_t at = gate * units + j;
-      return Added({from_x[at], from_h[at], Real(layer.b[at])});
-    };
-    const Real cs = act.Gate(bar(0)) * act.Candidate(bar(2)) +
-                    act.Gate(bar(1)) * Real(in.cs_prev[j]);
-    const Real o = act.Gate(bar(3));
-    out.cs.push_back(cs);
-    out.first.push_back(o);
-    out.h.push_back(o * act.Candidate(cs));
-    m.push_back(in.first[j] * in.second[j]);
-  }
-  if (layer.cell == Cell::kLstmProjected) {
-    out.h = Multiply(precision, m, layer.w_2);
-  }
-  return out;
-}
+// One step, from what the engine has computed before.
+class LayerGemms : public Gemms {
+ public:
+  LayerGemms(const FloatLayer& layer, Precision precision,
+             const LayerCall& call, int64_t t, int64_t b)
+      : layer_(layer),
+        precision_(precision),
+        x_(RowAt(call.x, call, t, b, layer.input)),
+        h_prev_(t == 0 ? RowAt(call.h_prev, call, 0, b, layer.Width())
+                       : RowAt(call.h, call, t - 1, b, layer.Width())),
+        r_(RowAt(call.first, call, t, b, layer.units)) {}
 
-Step GruStep(const FloatLayer& layer, Precision precision,
-             const StepInputs& in) {
-  const Activations act{false};
-  const int64_t units = layer.units;
-  const Tensor from_x = Multiply(precision, in.x, layer.w_x);
-  const Tensor from_h = Multiply(precision, in.h_prev, layer.w_h);
-  std::vector<float> h_r;
-  for (int64_t j = 0; j < units; ++j) {
-    h_r.push_back(in.h_prev[j] * in.first[j]);
+  Sums OfX() const override {
+    return Joined(Multiply(precision_, x_, layer_.w_x),
+                  Multiply(precision_, x_, layer_.w_c));
   }
-  const Tensor c_from_x = Multiply(precision, in.x, layer.w_c);
-  const Tensor c_from_h = Multiply(precision, h_r, layer.w_2);
-  Step out;
-  for (int64_t j = 0; j < units; ++j) {
-    const auto gate = [&](int64_t at) {
-      return act.Gate(Added({from_x[at], from_h[at], Real(layer.b[at])}));
-    };
-    const Real u = gate(units + j);
-    const Real c =
-        act.Candidate(Added({c_from_x[j], c_from_h[j], Real(layer.b_h[j])}));
-    out.first.push_back(gate(j));
-    out.h.push_back(u * Real(in.h_prev[j]) + (Real(1) - u) * c);
-  }
-  return out;
-}
-
-Step GruAfterStep(const FloatLayer& layer, Precision precision,
-                  const StepInputs& in) {
-  const Activations act{false};
-  const int64_t units = layer.units;
-  const Tensor from_x = Multiply(precision, in.x, layer.w_x);
-  const Tensor from_h = Multiply(precision, in.h_prev, layer.w_h);
-  Step out;
-  for (int64_t j = 0; j < units; ++j) {
-    const auto x_bar = [&](int64_t at) {
-      return Added({from_x[at], Real(layer.b[at])});
-    };
-    const auto h_bar = [&](int64_t at) {
-      return Added({from_h[at], Real(layer.b_h[at])});
-    };
-    const Real r = act.Gate(Added({x_bar(j), h_bar(j)}));
-    const Real u = act.Gate(Added({x_bar(units + j), h_bar(units + j)}));
-    const int64_t last = 2 * units + j;
-    const Real c = act.Candidate(x_bar(last) + r * h_bar(last));
-    out.h.push_back(u * Real(in.h_prev[j]) + (Real(1) - u) * c);
-  }
-  return out;
-}
-
-Step SimpleRnnStep(const FloatLayer& layer, Precision precision,
-                   const StepInputs& in) {
-  const Activations act{false};
-  const Tensor from_x = Multiply(precision, in.x, layer.w_x);
-  const Tensor from_h = Multiply(precision, in.h_prev, layer.w_h);
-  Step out;
-  for (int64_t j = 0; j < layer.units; ++j) {
-    const Real bar =
-        Added({from_x[j], from_h[j], Real(layer.b[j]), Real(layer.b_h[j])});
-    if (layer.cell == Cell::kTanh) {
-      out.h.push_back(act.Candidate(bar));
-    } else {
-      out.h.push_back(bar.value < 0 ? Real(0, bar.scale) : bar);
+  // The state is rounded as the engine has stored it.
+  Sums OfState(int64_t first, int64_t, const Tensor&) const override {
+    if (first == 0) return Multiply(precision_, h_prev_, layer_.w_h);
+    std::vector<float> h_r;
+    for (std::size_t j = 0; j < r_.size(); ++j) {
+      h_r.push_back(h_prev_[j] * r_[j]);
     }
+    return Multiply(precision_, h_r, layer_.w_2);
   }
-  return out;
+  Tensor StateGrad(int64_t, int64_t, const Tensor&) const override {
+    return {};
+  }
+
+  Tensor h_prev() const { return {h_prev_.begin(), h_prev_.end()}; }
+
+  static std::vector<float> RowAt(const std::vector<float>& rows,
+                                  const LayerCall& call, int64_t t, int64_t b,
+                                  int64_t width) {
+    const auto from = rows.begin() + (t * call.batch + b) * width;
+    return {from, from + width};
+  }
+
+ private:
+  const FloatLayer& layer_;
+  const Precision precision_;
+  const std::vector<float> x_;
+  const std::vector<float> h_prev_;
+  const std::vector<float> r_;
+};
+
+CellSpec CellOf(const FloatLayer& layer) {
+  CellSpec cell;
+  if (layer.IsLstm()) {
+    cell.places = {0, 2, 1, 3};
+  } else {
+    constexpr CellKind kKinds[] = {CellKind::kGru, CellKind::kGruAfter,
+                                   CellKind::kTanh, CellKind::kRelu};
+    cell.kind =
+        kKinds[static_cast<int>(layer.cell) - static_cast<int>(Cell::kGru)];
+  }
+  return cell;
 }
 
-Step StepOf(const FloatLayer& layer, Precision precision,
-            const StepInputs& in) {
-  if (layer.IsLstm()) return LstmStep(layer, precision, in);
-  if (layer.cell == Cell::kGru) return GruStep(layer, precision, in);
-  if (layer.cell == Cell::kGruAfter) return GruAfterStep(layer, precision, in);
-  return SimpleRnnStep(layer, precision, in);
+NamedTensors BiasesOf(const FloatLayer& layer) {
+  NamedTensors biases = {{"b_x", {layer.b.begin(), layer.b.end()}},
+                         {"b_h", {layer.b_h.begin(), layer.b_h.end()}}};
+  if (layer.cell == Cell::kGru) {
+    // That of the candidate is behind those of the gates.
+    Tensor& all = biases["b_x"];
+    all.insert(all.end(), layer.b_h.begin(), layer.b_h.end());
+    biases.erase("b_h");
+  }
+  return biases;
 }
 
 }  // namespace
@@ -206,42 +156,47 @@ std::string CompareSteps(const FloatLayer& layer, Precision precision,
       AbsoluteTolerance(Type::kFloat) + FlushedOperands(depth);
   std::ostringstream wrong;
   int count = 0;
+  const auto compare = [&](const char* name, const Tensor& expected,
+                           const std::vector<float>& got, int64_t row) {
+    for (std::size_t j = 0; j < expected.size(); ++j) {
+      const double scale = std::isfinite(expected[j].scale)
+                               ? expected[j].scale
+                               : std::fabs(expected[j].value);
+      const double tolerance = relative * scale + absolute;
+      const float value = got[row * expected.size() + j];
+      if (InRange(Type::kFloat, value, expected[j].value, tolerance)) continue;
+      if (count++ > 0) continue;
+      wrong << Name(layer.cell) << " " << name << "[" << row << ", " << j
+            << "] is " << value << ", must be " << expected[j].value
+            << " within " << tolerance;
+    }
+  };
+  const NamedTensors biases = BiasesOf(layer);
+  const CellReference cell(CellOf(layer), layer.units, Activations(), biases);
   for (int64_t t = 0; t < call.steps; ++t) {
     for (int64_t b = 0; b < call.batch; ++b) {
-      const auto row = [&](const std::vector<float>& v, int64_t step,
-                           int64_t width) {
-        const auto from = v.begin() + (step * call.batch + b) * width;
-        return std::vector<float>(from, from + width);
+      const auto at = [&](const std::vector<float>& rows, int64_t step) {
+        return LayerGemms::RowAt(rows, call, step, b, layer.units);
       };
-      const int64_t units = layer.units;
-      const StepInputs in = {
-          row(call.x, t, layer.input),
-          t == 0 ? row(call.h_prev, 0, layer.Width())
-                 : row(call.h, t - 1, layer.Width()),
-          t == 0 ? row(call.cs_prev, 0, units) : row(call.cs, t - 1, units),
-          row(call.first, t, units), row(call.second, t, units)};
-      const Step want = StepOf(layer, precision, in);
-      const auto compare = [&](const char* name, const Tensor& expected,
-                               const std::vector<float>& got) {
-        for (std::size_t j = 0; j < expected.size(); ++j) {
-          const double scale = std::isfinite(expected[j].scale)
-                                   ? expected[j].scale
-                                   : std::fabs(expected[j].value);
-          if (InRange(Type::kFloat, got[j], expected[j].value,
-                      relative * scale + absolute)) {
-            continue;
-          }
-          if (count++ == 0) {
-            wrong << Name(layer.cell) << " " << name << "[" << t << ", " << b
-                  << ", " << j << "] is " << got[j] << ", must be "
-                  << expected[j].value << " within "
-                  << relative * scale + absolute;
-          }
-        }
-      };
-      compare("h", want.h, row(call.h, t, layer.Width()));
-      compare("cs", want.cs, row(call.cs, t, units));
-      compare("o or r", want.first, in.first);
+      const std::vector<float> cs_prev =
+          t == 0 ? at(call.cs_prev, 0) : at(call.cs, t - 1);
+      const LayerGemms gemms(layer, precision, call, t, b);
+      const Step want =
+          cell.Forward(gemms, gemms.h_prev(), {cs_prev.begin(), cs_prev.end()});
+      const int64_t row = t * call.batch + b;
+      Tensor h = want.m;
+      if (layer.cell == Cell::kLstmProjected) {
+        std::vector<float> m = at(call.first, t);
+        const std::vector<float> co = at(call.second, t);
+        for (std::size_t j = 0; j < m.size(); ++j) m[j] *= co[j];
+        h = Totals(Multiply(precision, m, layer.w_2));
+      }
+      compare("h", h, call.h, row);
+      compare("cs", want.cs, call.cs, row);
+      if (layer.IsLstm()) compare("o", want.gates[kO], call.first, row);
+      if (layer.cell == Cell::kGru) {
+        compare("r", want.gates[kR], call.first, row);
+      }
     }
   }
   if (count > 0) wrong << " (" << count << " are wrong)";

@@ -147,7 +147,7 @@ class Tensors {
     std::string broken;
     for (std::size_t t = 0; t < blocks_.size(); ++t) {
       if (!blocks_[t].Intact()) {
-        broken += std::string(specs_[t].name) + " was written outside; ";
+        broken += specs_[t].name + " was written outside; ";
       }
     }
     return broken;
@@ -257,8 +257,8 @@ Outcome RunCase(const Case& c) {
     outcome.outputs = outputs.Bytes();
     for (std::size_t t = 0; t < output_specs.size(); ++t) {
       if (!output_specs[t].used && !AllOnes(outcome.outputs[t])) {
-        outcome.problem += std::string(output_specs[t].name) +
-                           " was written and must not be; ";
+        outcome.problem +=
+            output_specs[t].name + " was written and must not be; ";
       }
     }
   }
@@ -274,8 +274,8 @@ Outcome RunCase(const Case& c) {
 }
 
 std::vector<Tensor> Want(const Case& c) {
-  return c.op->reference(c.dims, c.variant,
-                         Activations{c.data == Data::kIntegers}, DrawInputs(c));
+  return c.op->reference({c.dims, c.variant, c.type, c.data == Data::kIntegers},
+                         DrawInputs(c));
 }
 
 std::string Compare(const Case& c, const Outcome& outcome) {

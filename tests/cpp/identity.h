@@ -21,14 +21,14 @@ template <class Args>
 cpu::Status RunWithIdentity(const Args& args, const cpu::HostInterface& host);
 
 // The engine's function for these arguments of type T.
-template <class T, class Args>
+template <class T, bool kHasIdentity = true, class Args>
 cpu::Status RunForward(const EngineCall& call, const Args& args) {
   if constexpr (std::is_base_of_v<SequenceForwardArgs<T>, Args>) {
     if (call.weights.kind != WeightForm::kAsDrawn) {
       return RunWithWeights<T>(call, args);
     }
   }
-  if constexpr (std::is_floating_point_v<T>) {
+  if constexpr (std::is_floating_point_v<T> && kHasIdentity) {
     if (call.identity) return RunWithIdentity(args, *call.host);
   }
   return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);

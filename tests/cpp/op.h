@@ -5,13 +5,19 @@
 #ifndef BLOCKRNN_TESTS_CPP_OP_H_
 #define BLOCKRNN_TESTS_CPP_OP_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "cc/core/argument_members.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
+#include "tests/cpp/heap.h"
 #include "tests/cpp/random.h"
 #include "tests/cpp/reference.h"
 #include "tests/cpp/storage.h"
@@ -35,7 +41,7 @@ enum class Fill {
 };
 
 struct TensorSpec {
-  const char* name;
+  std::string name;
   int64_t count;
   Fill fill = Fill::kState;  // of an input
   // An input that is not read is given as nullptr. An output that is not
@@ -52,6 +58,14 @@ struct WeightForm {
   Precision precision = Precision::kStorage;  // of frozen weights
 };
 
+// One call of a reference.
+struct ReferenceCall {
+  Dims dims;
+  int variant = 0;
+  Type type = Type::kDouble;  // of the inputs
+  bool identity = false;
+};
+
 // One call of the engine. The pointers are in the order of the specs.
 struct EngineCall {
   Type type = Type::kFloat;
@@ -64,17 +78,30 @@ struct EngineCall {
   const cpu::HostInterface* host = nullptr;
 };
 
+// A forward call of float, and the backward call that reads what it has saved,
+// of random numbers.
+struct TrainingCall {
+  Dims dims;
+  int variant = 0;
+  int64_t span_steps = 0;  // 0: the gates are saved
+  bool saved_in_steps = false;
+};
+// By name; an element that is not written is NaN.
+using NamedArrays = std::map<std::string, std::vector<float>>;
+
+using SpecsOf = std::vector<TensorSpec> (*)(const Dims&, int variant);
+
 struct Op {
   const char* name;
   bool backward;
   bool has_identity;  // can be called with identity activations
   int variants;       // choices of attrs, numbered from 0
-  std::vector<TensorSpec> (*inputs)(const Dims&, int variant);
-  std::vector<TensorSpec> (*outputs)(const Dims&, int variant);
+  SpecsOf inputs;
+  SpecsOf outputs;
   // The longest sum behind an output.
   int64_t (*reduction)(const Dims&);
   // The outputs; an unused one may be left empty.
-  std::vector<Tensor> (*reference)(const Dims&, int variant, Activations,
+  std::vector<Tensor> (*reference)(const ReferenceCall&,
                                    const std::vector<Tensor>& inputs);
   cpu::Status (*call)(const EngineCall&);
   // An op over a sequence: its tests use shapes with Dims::steps.
@@ -87,6 +114,14 @@ struct Op {
   // Whether intermediate results are rounded to the storage type, so that half
   // and bfloat16 need tests of their own (rnn_stack_test.cc).
   bool wide_types_only = false;
+
+  // Whether it clips, of which the derivative is taken as 1: no difference
+  // shows that. nullptr: never.
+  bool (*clips)(int variant) = nullptr;
+
+  // All outputs of both calls; nullptr: no op of a forward pass over a
+  // sequence.
+  NamedArrays (*train)(const TrainingCall&) = nullptr;
 
   bool Takes(Type type) const { return !wide_types_only || SizeOf(type) >= 4; }
 };
@@ -130,24 +165,34 @@ inline const auto& Functions(const double*) {
   return blockrnn_cpu_engine()->f64;
 }
 
-// Hands out a call's tensors in order, as T.
-template <class T>
-class Arguments {
- public:
-  explicit Arguments(const EngineCall& call) : call_(call) {}
-  const T* In() { return static_cast<const T*>(call_.inputs[next_input_++]); }
-  T* Out() { return static_cast<T*>(call_.outputs[next_output_++]); }
-  // For an output that a call may leave out.
-  T* OutIf(bool wanted) {
-    T* const output = Out();
-    return wanted ? output : nullptr;
+// Sets the pointers of an engine's arguments, named by the specs. An input that
+// is not read is nullptr, and so is an output that may be left out and is not
+// wanted.
+template <template <class> class Args, class T>
+void SetPointers(const std::vector<TensorSpec>& specs,
+                 const void* const* pointers, bool may_be_left_out,
+                 Args<T>* args) {
+  static constexpr ArgumentMembers<Args<float>> kMembers;
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    const auto member =
+        std::find_if(kMembers.begin(), kMembers.end(),
+                     [&](const auto& m) { return m.name == specs[t].name; });
+    if (member == kMembers.end()) std::abort();
+    const void* const pointer =
+        specs[t].used || !may_be_left_out ? pointers[t] : nullptr;
+    std::memcpy(reinterpret_cast<char*>(args) + member->offset, &pointer,
+                sizeof(pointer));
   }
+}
 
- private:
-  const EngineCall& call_;
-  int next_input_ = 0;
-  int next_output_ = 0;
-};
+// The inputs and outputs of an op that leaves none of them out.
+template <template <class> class Args, class T>
+void SetPointers(SpecsOf inputs, SpecsOf outputs, const EngineCall& call,
+                 Args<T>* args) {
+  const HeapIsDry heap(false);
+  SetPointers(inputs(call.dims, call.variant), call.inputs, false, args);
+  SetPointers(outputs(call.dims, call.variant), call.outputs, false, args);
+}
 
 // Family::Call<T>(call), which is not compiled for a type that is not tested.
 template <class Family, Type type, class T>

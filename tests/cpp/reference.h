@@ -48,6 +48,10 @@ class Sum {
     scale_ += a.scale + std::fabs(a.value);
   }
   void AddProduct(const Real& a, const Real& b) { Add(a * b); }
+  void Add(const Sum& other) {
+    value_ += other.value_;
+    scale_ += other.scale_;
+  }
   Real Total() const { return {value_, scale_}; }
 
  private:

@@ -128,25 +128,22 @@ struct Forward {
 
   static int64_t Reduction(const Dims& d) { return d.input + 3 * d.units; }
 
-  static std::vector<Tensor> Reference(const Dims& d, int variant, Activations,
+  static std::vector<Tensor> Reference(const ReferenceCall& call,
                                        const std::vector<Tensor>& in) {
-    const Stack s(d, variant);
+    const Stack s(call.dims, call.variant);
     const StackOutputs out = StackForward(s, s.trains && s.choice.dropout,
                                           {in[0], in[1], in[2], in[3]});
     return {out.output, out.output_h, out.output_c};
   }
 
   template <class T>
-  static RnnStackForwardArgs<T> Args(const Stack& s,
-                                     std::vector<int64_t>* lengths,
-                                     Arguments<T>* tensors) {
+  static RnnStackForwardArgs<T> Args(const Stack& s, const EngineCall& call,
+                                     std::vector<int64_t>* lengths) {
+    const HeapIsDry heap(false);
     RnnStackForwardArgs<T> args;
     FillCommon(s, lengths, &args);
     args.philox = Stack::Philox();
-    args.input = tensors->In();
-    args.input_h = tensors->In();
-    args.input_c = tensors->In();
-    args.params = tensors->In();
+    SetPointers(Inputs(call.dims, call.variant), call.inputs, false, &args);
     return args;
   }
 
@@ -154,11 +151,8 @@ struct Forward {
   static cpu::Status Call(const EngineCall& call) {
     const Stack s(call.dims, call.variant);
     std::vector<int64_t> lengths;
-    Arguments<T> tensors(call);
-    RnnStackForwardArgs<T> args = Args<T>(s, &lengths, &tensors);
-    args.output = tensors.Out();
-    args.output_h = tensors.Out();
-    args.output_c = tensors.Out();
+    RnnStackForwardArgs<T> args = Args<T>(s, call, &lengths);
+    SetPointers(Inputs, Outputs, call, &args);
     const GuardedBlock reserve = MakeReserve(args, SizeOf(call.type));
     if (s.trains) args.reserve = reserve.data();
     const cpu::Status status =
@@ -201,9 +195,9 @@ struct Backward {
     return std::max(d.input + 4 * d.units, d.batch);
   }
 
-  static std::vector<Tensor> Reference(const Dims& d, int variant, Activations,
+  static std::vector<Tensor> Reference(const ReferenceCall& call,
                                        const std::vector<Tensor>& in) {
-    const Stack s(d, variant);
+    const Stack s(call.dims, call.variant);
     StackOutputs grads;
     if (s.gives_output_grad) grads.output = in[4];
     if (s.gives_state_grads) grads.output_h = in[5];
@@ -220,8 +214,7 @@ struct Backward {
     const Stack s(call.dims, call.variant);
     const auto& functions = Functions(static_cast<T*>(nullptr));
     std::vector<int64_t> lengths;
-    Arguments<T> tensors(call);
-    RnnStackForwardArgs<T> forward = Forward::Args<T>(s, &lengths, &tensors);
+    RnnStackForwardArgs<T> forward = Forward::Args<T>(s, call, &lengths);
     const GuardedBlock reserve = MakeReserve(forward, SizeOf(call.type));
     forward.reserve = reserve.data();
     const GuardedBlock output =
@@ -240,37 +233,29 @@ struct Backward {
     RnnStackBackwardArgs<T> args;
     lengths.clear();
     FillCommon(s, &lengths, &args);
-    args.input = forward.input;
-    args.input_h = forward.input_h;
-    args.input_c = forward.input_c;
-    args.params = forward.params;
+    SetPointers(Inputs, Outputs, call, &args);
     args.output = forward.output;
     args.reserve = reserve.data();
-    args.output_backprop = tensors.In();
-    args.output_h_backprop = tensors.In();
-    args.output_c_backprop = tensors.In();
-    args.input_backprop = tensors.Out();
-    args.input_h_backprop = tensors.Out();
-    args.input_c_backprop = tensors.Out();
-    args.params_backprop = tensors.Out();
     return functions.Run(args, *call.host);
   }
 };
 
-Op MakeOp(const Op& op) {
-  Op wide = op;
-  wide.wide_types_only = true;
-  return wide;
+Op Wide(Op op) {
+  op.wide_types_only = true;
+  op.no_derivative = [](int variant) {
+    const Stack s({}, variant);
+    return s.choice.dropout && !s.trains;
+  };
+  return op;
 }
 
-const bool kForward =
-    AddOp(MakeOp({"RNNStack", false, false, kStackSamples, &Forward::Inputs,
-                  &Forward::Outputs, &Forward::Reduction, &Forward::Reference,
-                  &CallWithType<Forward>, true, 1, &Forward::Prepare}));
-const bool kBackward = AddOp(
-    MakeOp({"RNNStackGrad", true, false, kStackSamples, &Backward::Inputs,
-            &Backward::Outputs, &Backward::Reduction, &Backward::Reference,
-            &CallWithType<Backward>, true, 1, &Backward::Prepare}));
+const bool kAdded =
+    AddOp(Wide({"RNNStack", false, false, kStackSamples, &Forward::Inputs,
+                &Forward::Outputs, &Forward::Reduction, &Forward::Reference,
+                &CallWithType<Forward>, true, 1, &Forward::Prepare})) &&
+    AddOp(Wide({"RNNStackGrad", true, false, kStackSamples, &Backward::Inputs,
+                &Backward::Outputs, &Backward::Reduction, &Backward::Reference,
+                &CallWithType<Backward>, true, 1, &Backward::Prepare}));
 
 }  // namespace
 }  // namespace blockrnn::test

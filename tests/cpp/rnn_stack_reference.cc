@@ -3,48 +3,61 @@
 #include <algorithm>
 #include <array>
 
-#include "tests/cpp/rnn_stack_cell_reference.h"
+#include "tests/cpp/sequence_reference.h"
 
 namespace blockrnn::test {
 namespace {
 
-using stack::Cell;
-using stack::Parts;
-using stack::Step;
+CellSpec CellOf(const Stack& s) {
+  CellSpec cell;
+  switch (s.choice.mode) {
+    case RnnMode::kLstm:
+      cell.places = {0, 2, 1, 3};
+      break;
+    case RnnMode::kGru:
+      cell.kind = CellKind::kGruAfter;
+      break;
+    case RnnMode::kTanh:
+      cell.kind = CellKind::kTanh;
+      break;
+    case RnnMode::kRelu:
+      cell.kind = CellKind::kRelu;
+      break;
+  }
+  return cell;
+}
 
-struct ParamParts {
-  std::vector<Parts> layer_directions;
-  int64_t count = 0;
-};
-
-ParamParts PartsOf(const Stack& s) {
-  ParamParts all;
-  const auto take = [&](int64_t size) {
-    const int64_t at = all.count;
-    all.count += size;
-    return at;
+// Calls f(layer direction, name, element, place in params) for each parameter:
+// the element of the tensor that SequenceReference has of that name. Gives
+// their number.
+template <class F>
+int64_t ForEachParam(const Stack& s, const F& f) {
+  int64_t at = 0;
+  const int64_t gates = s.Gates();
+  const auto by_gate = [&](int64_t n, const char* name, int64_t depth) {
+    for (int64_t gate = 0; gate < gates; ++gate) {
+      for (int64_t j = 0; j < s.units; ++j) {
+        for (int64_t k = 0; k < depth; ++k) {
+          f(n, name, (k * gates + gate) * s.units + j, at++);
+        }
+      }
+    }
   };
   for (int64_t n = 0; n < s.layer_directions; ++n) {
     const int64_t layer = n / s.choice.directions;
-    Parts& parts = all.layer_directions.emplace_back();
-    parts.width = s.InputWidth(layer);
-    for (int64_t gate = 0; gate < s.Gates(); ++gate) {
-      if (layer == 0 && s.choice.skip_input) break;
-      parts.w.push_back(take(s.units * parts.width));
+    if (layer > 0 || !s.choice.skip_input) {
+      by_gate(n, "w_x", s.InputWidth(layer));
     }
-    for (int64_t gate = 0; gate < s.Gates(); ++gate) {
-      parts.r.push_back(take(s.units * s.proj));
-    }
-    if (s.projected) parts.w_p = take(s.proj * s.units);
-  }
-  for (Parts& parts : all.layer_directions) {
-    for (auto* biases : {&parts.b_w, &parts.b_r}) {
-      for (int64_t gate = 0; gate < s.Gates(); ++gate) {
-        biases->push_back(take(s.units));
-      }
+    by_gate(n, "w_h", s.proj);
+    for (int64_t k = 0; k < s.proj * s.units && s.projected; ++k) {
+      f(n, "w_p", k, at++);
     }
   }
-  return all;
+  for (int64_t n = 0; n < s.layer_directions; ++n) {
+    by_gate(n, "b_x", 1);
+    by_gate(n, "b_h", 1);
+  }
+  return at;
 }
 
 // The four numbers of a counter, as in the paper.
@@ -99,131 +112,130 @@ Tensor Masked(const Tensor& a, const Tensor& mask) {
   return masked;
 }
 
-Tensor Slice(const Tensor& all, int64_t at, int64_t count) {
-  return {all.begin() + at, all.begin() + at + count};
-}
-
 // The layers of a call that has been run.
 class Run {
  public:
   Run(const Stack& s, bool drops, const StackInputs& in)
-      : s_(s), in_(in), params_(PartsOf(s)) {
+      : s_(s), calls_(s.layer_directions) {
     if (drops) masks_ = Masks(s);
-    inputs_.push_back(in.input);
+    ForEachParam(s,
+                 [&](int64_t n, const char* name, int64_t element, int64_t at) {
+                   Tensor& to = calls_[n][name];
+                   if (static_cast<int64_t>(to.size()) <= element)
+                     to.resize(element + 1);
+                   to[element] = in.params[at];
+                 });
     out_.output_h.resize(in.input_h.size());
     out_.output_c.resize(in.input_c.size());
+    Tensor x = in.input;
     for (int64_t layer = 0; layer < s.choice.layers; ++layer) {
+      if (layer > 0 && drops) x = Masked(x, masks_[layer - 1]);
       Tensor h(s.steps * s.batch * s.OutputWidth());
       for (int64_t d = 0; d < s.choice.directions; ++d) {
-        for (int64_t b = 0; b < s.batch; ++b) ForwardRow(layer, d, b, &h);
+        const int64_t n = layer * s.choice.directions + d;
+        NamedTensors& call = calls_[n];
+        call["x"] = x;
+        call["h_prev"] = StateOf(in.input_h, n, s.proj);
+        call["cs_prev"] = StateOf(in.input_c, n, s.units);
+        call.merge(ReferenceOf(layer, d).Forward(call));
+        SetState(call["h_last"], n, s.proj, &out_.output_h);
+        if (s.IsLstm()) SetState(call["cs_last"], n, s.units, &out_.output_c);
+        ForEachOutput(
+            d, [&](int64_t from, int64_t to) { h[to] = call["h"][from]; });
       }
-      if (layer + 1 == s.choice.layers) {
-        out_.output = h;
-      } else {
-        inputs_.push_back(drops ? Masked(h, masks_[layer]) : h);
-      }
+      x = h;
     }
+    out_.output = x;
   }
 
   const StackOutputs& out() const { return out_; }
 
   StackGradients Backward(const StackOutputs& grads) {
     StackGradients out;
-    out.input_h.resize(in_.input_h.size());
-    out.input_c.resize(in_.input_c.size());
-    std::vector<Sum> params_grad(params_.count);
+    out.input_h.resize(out_.output_h.size());
+    out.input_c.resize(out_.output_c.size());
+    std::vector<NamedTensors> all(s_.layer_directions);
     Tensor h_grad = grads.output;
+    h_grad.resize(out_.output.size());
     for (int64_t layer = s_.choice.layers - 1; layer >= 0; --layer) {
-      if (h_grad.empty()) h_grad.resize(s_.steps * s_.batch * s_.OutputWidth());
       Tensor x_grad(s_.steps * s_.batch * s_.InputWidth(layer));
       for (int64_t d = 0; d < s_.choice.directions; ++d) {
-        for (int64_t b = 0; b < s_.batch; ++b) {
-          BackwardRow(layer, d, b, grads, h_grad, &out, &x_grad, &params_grad);
+        const int64_t n = layer * s_.choice.directions + d;
+        NamedTensors& call = calls_[n];
+        Tensor& of_h = call["h_grad"];
+        of_h.resize(call["h"].size());
+        ForEachOutput(
+            d, [&](int64_t to, int64_t from) { of_h[to] = h_grad[from]; });
+        call["h_last_grad"] = StateOf(grads.output_h, n, s_.proj);
+        call["cs_last_grad"] = StateOf(grads.output_c, n, s_.units);
+        all[n] = ReferenceOf(layer, d).Backward(call);
+        SetState(all[n]["h_prev_grad"], n, s_.proj, &out.input_h);
+        if (s_.IsLstm()) {
+          SetState(all[n]["cs_prev_grad"], n, s_.units, &out.input_c);
+        }
+        const Tensor& of_x = all[n]["x_grad"];
+        for (std::size_t k = 0; k < of_x.size(); ++k) {
+          x_grad[k] = x_grad[k] + of_x[k];
         }
       }
       const bool drops = layer > 0 && !masks_.empty();
       h_grad = drops ? Masked(x_grad, masks_[layer - 1]) : x_grad;
     }
     out.input = h_grad;
-    for (const Sum& sum : params_grad) out.params.push_back(sum.Total());
+    ForEachParam(
+        s_, [&](int64_t n, const std::string& name, int64_t element, int64_t) {
+          out.params.push_back(all[n][name + "_grad"][element]);
+        });
     return out;
   }
 
  private:
-  int64_t LayerDirection(int64_t layer, int64_t d) const {
-    return layer * s_.choice.directions + d;
+  SequenceReference ReferenceOf(int64_t layer, int64_t direction) const {
+    Order order = {Mask::kNone, s_.choice.time_major, direction == 1};
+    order.lengths = s_.choice.lengths;
+    const Dims dims = {s_.batch, s_.InputWidth(layer), s_.units, s_.steps};
+    const CellSpec cell = CellOf(s_);
+    return {cell, Steps(dims, order, cell.Gates()), s_.proj, Type::kDouble, {}};
   }
 
-  // The row of the n-th step that is done of row b.
-  int64_t Row(int64_t d, int64_t b, int64_t n) const {
-    return s_.Row(d == 0 ? n : s_.Length(b) - 1 - n, b);
-  }
-
-  void ForwardRow(int64_t layer, int64_t d, int64_t b, Tensor* h) {
-    const int64_t layer_direction = LayerDirection(layer, d);
-    const Parts& parts = params_.layer_directions[layer_direction];
-    const Cell cell(s_, parts, in_.params);
-    Step step;
-    step.h = Slice(in_.input_h, s_.State(layer_direction, b, s_.proj), s_.proj);
-    step.c =
-        Slice(in_.input_c, s_.State(layer_direction, b, s_.units), s_.units);
-    auto& steps = steps_.emplace_back();
-    for (int64_t n = 0; n < s_.Length(b); ++n) {
-      step.h_prev = step.h;
-      step.c_prev = step.c;
-      const int64_t row = Row(d, b, n);
-      step.x = inputs_[layer].data() + row * parts.width;
-      cell.Forward(&step);
-      std::copy(step.h.begin(), step.h.end(),
-                h->begin() + row * s_.OutputWidth() + d * s_.proj);
-      steps.push_back(step);
-    }
-    std::copy(step.h.begin(), step.h.end(),
-              out_.output_h.begin() + s_.State(layer_direction, b, s_.proj));
-    std::copy(step.c.begin(), step.c.end(),
-              out_.output_c.begin() + s_.State(layer_direction, b, s_.units));
-  }
-
-  void BackwardRow(int64_t layer, int64_t d, int64_t b,
-                   const StackOutputs& grads, const Tensor& h_grad,
-                   StackGradients* out, Tensor* x_grad,
-                   std::vector<Sum>* params_grad) const {
-    const int64_t layer_direction = LayerDirection(layer, d);
-    const Parts& parts = params_.layer_directions[layer_direction];
-    const Cell cell(s_, parts, in_.params);
-    const int64_t at_h = s_.State(layer_direction, b, s_.proj);
-    const int64_t at_c = s_.State(layer_direction, b, s_.units);
-    Tensor d_h(s_.proj), d_c(s_.units);
-    if (!grads.output_h.empty()) d_h = Slice(grads.output_h, at_h, s_.proj);
-    if (!grads.output_c.empty()) d_c = Slice(grads.output_c, at_c, s_.units);
-    const auto& steps = steps_[layer_direction * s_.batch + b];
-    for (int64_t n = s_.Length(b) - 1; n >= 0; --n) {
-      const int64_t row = Row(d, b, n);
+  // f(element of a direction's h, its element in the layer's output)
+  template <class F>
+  void ForEachOutput(int64_t direction, const F& f) const {
+    for (int64_t row = 0; row < s_.steps * s_.batch; ++row) {
       for (int64_t k = 0; k < s_.proj; ++k) {
-        d_h[k] = d_h[k] + h_grad[row * s_.OutputWidth() + d * s_.proj + k];
-      }
-      const Tensor d_x = cell.Backward(steps[n], &d_h, &d_c, params_grad);
-      for (int64_t k = 0; k < parts.width; ++k) {
-        Real& to = (*x_grad)[row * parts.width + k];
-        to = to + d_x[k];
+        f(row * s_.proj + k, row * s_.OutputWidth() + direction * s_.proj + k);
       }
     }
-    std::copy(d_h.begin(), d_h.end(), out->input_h.begin() + at_h);
-    std::copy(d_c.begin(), d_c.end(), out->input_c.begin() + at_c);
+  }
+
+  // Of a layer direction, [batch, width]; empty where `all` is.
+  Tensor StateOf(const Tensor& all, int64_t n, int64_t width) const {
+    Tensor state;
+    for (int64_t b = 0; b < s_.batch && !all.empty(); ++b) {
+      const auto from = all.begin() + s_.State(n, b, width);
+      state.insert(state.end(), from, from + width);
+    }
+    return state;
+  }
+  void SetState(const Tensor& state, int64_t n, int64_t width,
+                Tensor* all) const {
+    for (int64_t b = 0; b < s_.batch; ++b) {
+      std::copy_n(state.begin() + b * width, width,
+                  all->begin() + s_.State(n, b, width));
+    }
   }
 
   const Stack& s_;
-  const StackInputs& in_;
-  const ParamParts params_;
   std::vector<Tensor> masks_;
-  std::vector<Tensor> inputs_;            // of each layer
-  std::vector<std::vector<Step>> steps_;  // of each layer direction and row
+  std::vector<NamedTensors> calls_;  // of each layer direction
   StackOutputs out_;
 };
 
 }  // namespace
 
-int64_t StackParams(const Stack& stack) { return PartsOf(stack).count; }
+int64_t StackParams(const Stack& stack) {
+  return ForEachParam(stack, [](int64_t, const char*, int64_t, int64_t) {});
+}
 
 StackOutputs StackForward(const Stack& stack, bool drops,
                           const StackInputs& in) {

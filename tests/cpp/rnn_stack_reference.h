@@ -1,6 +1,6 @@
-// Declares the reference of a stack of recurrent layers: row by row and step by
-// step, with loops over single numbers, from the equations of cuDNN's manual.
-// It shares nothing with cc/core but the names of modes.
+// Declares the reference of a stack of recurrent layers: each of its sequences
+// by itself, with the parameters, masks and states where cuDNN's manual has
+// them. It shares nothing with cc/core but the names of modes.
 
 #ifndef BLOCKRNN_TESTS_CPP_RNN_STACK_REFERENCE_H_
 #define BLOCKRNN_TESTS_CPP_RNN_STACK_REFERENCE_H_

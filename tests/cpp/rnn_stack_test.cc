@@ -1,6 +1,6 @@
 // Tests what the tests of every op do not cover for stacks of layers: every
-// combination of modes and options, the reference against finite differences,
-// published sums, half and bfloat16, dropout masks, the memory of many layers.
+// combination of modes and options, published sums, half and bfloat16, dropout
+// masks, the memory of many layers.
 
 #include <gtest/gtest.h>
 
@@ -58,56 +58,6 @@ TEST_P(EveryStack, AgreesWithTheReference) {
     c.host.num_threads = 1 + n % 3;
     EXPECT_EQ(RunAndCompare(c), "");
     if (EnoughFailures()) return;
-  }
-}
-
-double Dot(const Tensor& a, const Tensor& b) {
-  double sum = 0;
-  for (std::size_t n = 0; n < a.size(); ++n) sum += a[n].value * b[n].value;
-  return sum;
-}
-
-// The reference's own gradients, by differences of its loss.
-void CheckReferenceGradient(int variant) {
-  const Stack s({3, 2, 3, 4}, variant);
-  Random random(variant + 1);
-  Tensor in[] = {RandomTensor(s.steps * s.batch * s.input, &random),
-                 RandomTensor(s.layer_directions * s.batch * s.proj, &random),
-                 RandomTensor(s.layer_directions * s.batch * s.units, &random),
-                 RandomTensor(StackParams(s), &random)};
-  const StackInputs inputs = {in[0], in[1], in[2], in[3]};
-  const bool drops = s.choice.dropout;
-  StackOutputs grads = {
-      RandomTensor(s.steps * s.batch * s.OutputWidth(), &random),
-      RandomTensor(in[1].size(), &random),
-      {}};
-  if (s.IsLstm()) grads.output_c = RandomTensor(in[2].size(), &random);
-  const auto loss = [&] {
-    const StackOutputs out = StackForward(s, drops, inputs);
-    return Dot(grads.output, out.output) + Dot(grads.output_h, out.output_h) +
-           (s.IsLstm() ? Dot(grads.output_c, out.output_c) : 0);
-  };
-  const StackGradients got = StackBackward(s, drops, inputs, grads);
-  const Tensor* const gradients[] = {&got.input, &got.input_h, &got.input_c,
-                                     &got.params};
-  for (int t = 0; t < 4; ++t) {
-    for (std::size_t n = 0; n < in[t].size(); ++n) {
-      const double before = in[t][n].value;
-      in[t][n] = before + kDifferenceStep;
-      const double above = loss();
-      in[t][n] = before - kDifferenceStep;
-      const double want = (above - loss()) / (2 * kDifferenceStep);
-      in[t][n] = before;
-      const double value = (*gradients[t])[n].value;
-      EXPECT_NEAR(value, want, kDifferenceTolerance)
-          << "variant " << variant << ", gradient " << t << "[" << n << "]";
-    }
-  }
-}
-
-TEST(RnnStack, ReferenceGradient) {
-  for (int variant = 0; variant < kStackSamples; ++variant) {
-    CheckReferenceGradient(variant);
   }
 }
 

@@ -5,7 +5,9 @@
 #ifndef BLOCKRNN_TESTS_CPP_SEQUENCE_H_
 #define BLOCKRNN_TESTS_CPP_SEQUENCE_H_
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -28,7 +30,13 @@ enum class Mask {
   kRight,  // trailing padding in each row; some are all padding
 };
 
-// The attributes that sequences of all cells have.
+// Which outputs a forward call has: all; what training reads; h; the last
+// states.
+enum class Wants { kAll, kTraining, kInference, kLast };
+// Of which outputs a backward call has gradients.
+enum class Gives { kAll, kH, kCs, kLast, kNothing };
+
+// The attributes and optional tensors that sequences of all cells have.
 struct Order {
   Mask mask;
   bool time_major;
@@ -37,25 +45,34 @@ struct Order {
   bool drops = false;    // recurrent dropout: factors of the state
   bool projected_input = false;
   bool zones = false;  // zoneout by draws, of the cells that have it
+  Wants want = Wants::kAll;
+  Gives give = Gives::kAll;
 };
 
 // One for each variant of a sequence's test, for every cell. The tests of
 // threads use the first two, those of many steps the plain one.
 inline constexpr Order kOrders[] = {
-    {Mask::kNone, true, false, false, false, false},
+    {Mask::kNone, true, false, false, false, false, false},
     {Mask::kHoles, true, false, true, true, false, true},
-    {Mask::kHoles, false, true, false, false, false},
-    {Mask::kNone, false, false, false, false, true, true},
-    {Mask::kNothing, true, true, false, true, false},
-    {Mask::kLeft, true, true, true, false, false},
-    {Mask::kRows, false, false, false, true, true},
-    {Mask::kNone, true, true, false, true, false, true},
-    {Mask::kRight, true, false, false, true, false},
-    {Mask::kRight, false, false, false, false, true},
-    {Mask::kLeft, false, true, false, false, false},
-    {Mask::kNone, false, true, true, true, false},
-    {Mask::kNone, true, false, false, false, false},
-    {Mask::kHoles, true, true, true, true, true},
+    {Mask::kHoles, false, true, false, false, false, false, Wants::kTraining},
+    {Mask::kNone, false, false, false, false, true, true, Wants::kInference,
+     Gives::kH},
+    {Mask::kNothing, true, true, false, true, false, false},
+    {Mask::kLeft, true, true, true, false, false, false, Wants::kLast,
+     Gives::kLast},
+    {Mask::kRows, false, false, false, true, true, false, Wants::kAll,
+     Gives::kCs},
+    {Mask::kNone, true, true, false, true, false, true, Wants::kTraining,
+     Gives::kH},
+    {Mask::kRight, true, false, false, true, false, false, Wants::kAll,
+     Gives::kLast},
+    {Mask::kRight, false, false, false, false, true, false, Wants::kInference,
+     Gives::kNothing},
+    {Mask::kLeft, false, true, false, false, false, false, Wants::kInference},
+    {Mask::kNone, false, true, true, true, false, false, Wants::kLast,
+     Gives::kH},
+    {Mask::kNone, true, false, false, false, false, false},
+    {Mask::kHoles, true, true, true, true, true, false},
     {Mask::kNone, true, false, true, false, false, true},
 };
 inline constexpr int kNumOrders = sizeof(kOrders) / sizeof(kOrders[0]);
@@ -74,40 +91,15 @@ inline const std::vector<Dims>& SharedSequences() {
   return shapes;
 }
 
-// sum += Σₖ a[k] · w[k, column], where w has `width` columns.
-inline void AddDot(const Real* a, int64_t depth, const Tensor& w, int64_t width,
-                   int64_t column, Sum* sum) {
-  for (int64_t k = 0; k < depth; ++k) {
-    sum->AddProduct(a[k], w[k * width + column]);
-  }
-}
-
-// Σ over columns of d[column] · w[row, column].
-inline Real DotTransposed(const Tensor& d, const Tensor& w, int64_t row) {
-  const auto width = static_cast<int64_t>(d.size());
-  Sum sum;
-  for (int64_t column = 0; column < width; ++column) {
-    sum.AddProduct(d[column], w[row * width + column]);
-  }
-  return sum.Total();
-}
-
-// sums[k, column] += a[k] · d[column]
-inline void AddOuter(const Real* a, int64_t depth, const Tensor& d,
-                     std::vector<Sum>* sums) {
-  for (int64_t k = 0; k < depth; ++k) {
-    for (std::size_t column = 0; column < d.size(); ++column) {
-      (*sums)[k * d.size() + column].AddProduct(a[k], d[column]);
-    }
-  }
-}
-
 // The steps of a sequence in the order in which they are computed: those of a
 // row and, after them, those past its length.
 class Steps {
  public:
   Steps(const Dims& dims, const Order& order, int64_t gates)
       : dims_(dims), order_(order), gates_(gates) {}
+
+  const Dims& dims() const { return dims_; }
+  const Order& order() const { return order_; }
 
   // Elements of a row of x.
   int64_t InputWidth() const {
@@ -151,17 +143,17 @@ class Steps {
     return order_.zones && (5 * row + 3 * j + row * j + state) % 3 == 0;
   }
 
-  // Shares of a gradient d of the state after the step: of what zoneout keeps
-  // and of the new state. They are products, so a NaN stays one in both.
-  Real KeptPart(int state, int64_t step, int64_t b, int64_t j,
-                const Real& d) const {
-    if (!order_.zones) return 0;
-    return d * Real(Keeps(state, step, b, j) ? 1 : 0);
-  }
-  Real NewPart(int state, int64_t step, int64_t b, int64_t j,
-               const Real& d) const {
-    if (!order_.zones) return d;
-    return d * Real(Keeps(state, step, b, j) ? 0 : 1);
+  // Splits a gradient of the state after the step: d becomes that of the new
+  // state; gives what zoneout keeps, empty without. They are products, so a NaN
+  // stays one in both.
+  Tensor SplitGrad(int state, int64_t step, int64_t b, Tensor* d) const {
+    Tensor kept;
+    for (std::size_t j = 0; j < d->size() && order_.zones; ++j) {
+      const double keeps = Keeps(state, step, b, j) ? 1 : 0;
+      kept.push_back((*d)[j] * Real(keeps));
+      (*d)[j] = (*d)[j] * Real(1 - keeps);
+    }
+    return kept;
   }
 
   SequenceShape Shape() const {
@@ -220,30 +212,6 @@ class Steps {
     return block;
   }
 
-  // sum += a column of x · w_x, w_x having `width` columns; without w_x that
-  // column of x.
-  void AddInput(const Real* x, const Tensor& w_x, int64_t width, int64_t column,
-                Sum* sum) const {
-    if (order_.projected_input) {
-      sum->Add(x[column]);
-      return;
-    }
-    AddDot(x, dims_.input, w_x, width, column, sum);
-  }
-
-  // By a row of x and by w_x, whose columns have the gradients d.
-  void AddInputGrads(int64_t row, const Tensor& x, const Tensor& w_x,
-                     const Tensor& d, Tensor* x_grad,
-                     std::vector<Sum>* w_x_grad) const {
-    const bool projected = order_.projected_input;
-    for (int64_t k = 0; k < InputWidth(); ++k) {
-      (*x_grad)[row * InputWidth() + k] =
-          projected ? d[k] : DotTransposed(d, w_x, k);
-    }
-    if (projected) return;
-    AddOuter(x.data() + row * dims_.input, dims_.input, d, w_x_grad);
-  }
-
   // Makes `states` [steps, batch, width] such that a masked step has the state
   // of the previous step, or `initial` [B, width].
   void CarryOverMasked(const Tensor& initial, int64_t width,
@@ -251,10 +219,9 @@ class Steps {
     for (int64_t step = 0; step < dims_.steps; ++step) {
       for (int64_t b = 0; b < dims_.batch; ++b) {
         if (Counts(step, b) || Past(step, b)) continue;
-        for (int64_t j = 0; j < width; ++j) {
-          (*states)[At(step, b) * width + j] =
-              Before(step, b, initial, *states, width)[j];
-        }
+        const Tensor before = Before(step, b, initial, *states, width);
+        std::copy(before.begin(), before.end(),
+                  states->begin() + At(step, b) * width);
       }
     }
   }
@@ -280,10 +247,11 @@ class Steps {
   }
 
   // The state of row b before an unmasked step.
-  const Real* Before(int64_t step, int64_t b, const Tensor& initial,
-                     const Tensor& states, int64_t width) const {
-    return step == 0 ? initial.data() + b * width
-                     : states.data() + At(step - 1, b) * width;
+  Tensor Before(int64_t step, int64_t b, const Tensor& initial,
+                const Tensor& states, int64_t width) const {
+    const auto from = step == 0 ? initial.begin() + b * width
+                                : states.begin() + At(step - 1, b) * width;
+    return {from, from + width};
   }
 
  private:
@@ -347,12 +315,6 @@ class StateDraws {
  private:
   const std::optional<GuardedBlock> draws_;
 };
-
-inline Tensor Totals(const std::vector<Sum>& sums) {
-  Tensor totals;
-  for (const Sum& sum : sums) totals.push_back(sum.Total());
-  return totals;
-}
 
 // Weights of a state, [H, width]. Over many steps a bound on roundoff grows
 // with Σ |w| of a column, and soon becomes meaningless. With a sum of ½ to 1 it

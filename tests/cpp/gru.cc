@@ -1,0 +1,215 @@
+// Describes GRUBlockCell, its gradient, and the GRUs over a sequence, with the
+// reset before and after the GEMM.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/core/gru_cell.h"
+#include "tests/cpp/sequence_op.h"
+
+namespace blockrnn::test {
+namespace {
+
+// Two matrices of as many rows, side by side; the gradient of both apart.
+void Join(NamedTensors* tensors, const char* left, const char* right,
+          int64_t units, const char* joined) {
+  const Tensor a = Find(*tensors, left), b = Find(*tensors, right);
+  if (a.empty()) return;
+  Tensor& to = (*tensors)[joined];
+  for (std::size_t k = 0; k * units < b.size(); ++k) {
+    to.insert(to.end(), &a[k * 2 * units], &a[k * 2 * units] + 2 * units);
+    to.insert(to.end(), &b[k * units], &b[k * units] + units);
+  }
+}
+void Split(NamedTensors* tensors, const std::string& joined, int64_t units,
+           const std::string& left, const std::string& right) {
+  const Tensor& from = (*tensors)[joined];
+  Tensor a, b;
+  for (std::size_t n = 0; n < from.size(); ++n) {
+    const int64_t column = static_cast<int64_t>(n) % (3 * units);
+    (column < 2 * units ? a : b).push_back(from[n]);
+  }
+  (*tensors)[left] = a;
+  (*tensors)[right] = b;
+}
+
+class Gru : public SequenceFamily {
+ public:
+  template <class T>
+  using Forward = GruSequenceForwardArgs<T>;
+  template <class T>
+  using Backward = GruSequenceBackwardArgs<T>;
+  static constexpr bool kHasIdentity = true;
+
+  Gru(const Dims& d, int variant) : SequenceFamily(d, variant, true) {}
+
+  CellSpec Cell() const override {
+    CellSpec cell;
+    cell.kind = CellKind::kGru;
+    return cell;
+  }
+  std::vector<TensorSpec> Inputs() const override {
+    return {{"x", StepsOf().InputSize()},
+            State("h_prev"),
+            InputWeights("w_ru_x", 2),
+            StateWeights("w_ru_h", 2),
+            InputWeights("w_c_x", 1),
+            StateWeights("w_c_h", 1),
+            {"b_ru", 2 * dims.units},
+            {"b_c", dims.units},
+            Dropout()};
+  }
+  std::vector<TensorSpec> Saved() const override {
+    return {Array("r", Fill::kGate), Array("u", Fill::kGate), Array("c")};
+  }
+  void ToReference(NamedTensors* tensors) const override {
+    Join(tensors, "w_ru_x", "w_c_x", dims.units, "w_x");
+    Join(tensors, "w_ru_h", "w_c_h", dims.units, "w_h");
+    Join(tensors, "b_ru", "b_c", dims.units, "b_x");
+  }
+  void FromReference(NamedTensors* tensors) const override {
+    Split(tensors, "w_x_grad", dims.units, "w_ru_x_grad", "w_c_x_grad");
+    Split(tensors, "w_h_grad", dims.units, "w_ru_h_grad", "w_c_h_grad");
+    Split(tensors, "b_x_grad", dims.units, "b_ru_grad", "b_c_grad");
+  }
+
+  template <class Args>
+  void SetOptions(Args*) const {}
+};
+
+struct CellForward {
+  static std::vector<TensorSpec> Inputs(const Dims& d, int) {
+    const int64_t k = d.input + d.units;
+    return {{"x", d.batch * d.input},
+            {"h_prev", d.batch * d.units},
+            {"w_ru", k * 2 * d.units, Fill::kWeight},
+            {"w_c", k * d.units, Fill::kWeight},
+            {"b_ru", 2 * d.units},
+            {"b_c", d.units}};
+  }
+  static std::vector<TensorSpec> Outputs(const Dims& d, int) {
+    const int64_t n = d.batch * d.units;
+    return {{"r", n}, {"u", n}, {"c", n}, {"h", n}};
+  }
+  static int64_t Reduction(const Dims& d) { return d.input + d.units; }
+
+  // The inputs of a sequence of one step.
+  static NamedTensors ToSequence(const Dims& d, NamedTensors in) {
+    SplitRows("w_ru", d.input * 2 * d.units, "w_ru_x", "w_ru_h", &in);
+    SplitRows("w_c", d.input * d.units, "w_c_x", "w_c_h", &in);
+    Gru(d, kPlainOrder).ToReference(&in);
+    return in;
+  }
+  static std::vector<Tensor> Reference(const ReferenceCall& call,
+                                       const std::vector<Tensor>& inputs) {
+    const Dims& d = call.dims;
+    return InOrder(
+        Outputs(d, 0),
+        OneStep(d, Gru(d, kPlainOrder).Cell(), Activations{call.identity})
+            .Forward(ToSequence(d, Used(Inputs(d, 0), inputs))));
+  }
+
+  template <class T>
+  static cpu::Status Call(const EngineCall& call) {
+    GruCellForwardArgs<T> args;
+    args.dims = {call.dims.batch, call.dims.input, call.dims.units};
+    SetPointers(Inputs, Outputs, call, &args);
+    return RunForward<T>(call, args);
+  }
+};
+
+struct CellBackward {
+  static std::vector<TensorSpec> Inputs(const Dims& d, int) {
+    const int64_t k = d.input + d.units;
+    const int64_t n = d.batch * d.units;
+    return {{"h_prev", n},
+            {"w_ru", k * 2 * d.units, Fill::kWeight},
+            {"w_c", k * d.units, Fill::kWeight},
+            {"r", n, Fill::kGate},
+            {"u", n, Fill::kGate},
+            {"c", n},
+            {"d_h", n}};
+  }
+  static std::vector<TensorSpec> Outputs(const Dims& d, int) {
+    const int64_t n = d.batch * d.units;
+    return {{"d_x", d.batch * d.input},
+            {"d_h_prev", n},
+            {"d_c_bar", n},
+            {"d_r_bar_u_bar", 2 * n}};
+  }
+  // d_x sums H terms of d_c_bar · w_cᵀ and 2H of d_r_bar_u_bar · w_ruᵀ.
+  static int64_t Reduction(const Dims& d) { return 3 * d.units; }
+
+  static std::vector<Tensor> Reference(const ReferenceCall& call,
+                                       const std::vector<Tensor>& inputs) {
+    const Dims& d = call.dims;
+    NamedTensors in = CellForward::ToSequence(d, Used(Inputs(d, 0), inputs));
+    in["x"].resize(d.batch * d.input);
+    in["h_grad"] = in["d_h"];
+    NamedTensors out =
+        OneStep(d, Gru(d, kPlainOrder).Cell(), Activations()).Backward(in);
+    out["d_x"] = out["x_grad"];
+    out["d_h_prev"] = out["h_prev_grad"];
+    Split(&out, "gates_grad", d.units, "d_r_bar_u_bar", "d_c_bar");
+    return InOrder(Outputs(d, 0), out);
+  }
+
+  template <class T>
+  static cpu::Status Call(const EngineCall& call) {
+    GruCellBackwardArgs<T> args;
+    args.dims = {call.dims.batch, call.dims.input, call.dims.units};
+    SetPointers(Inputs, Outputs, call, &args);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+  }
+};
+
+class GruAfter : public SequenceFamily {
+ public:
+  template <class T>
+  using Forward = GruAfterSequenceForwardArgs<T>;
+  template <class T>
+  using Backward = GruAfterSequenceBackwardArgs<T>;
+  static constexpr bool kHasIdentity = true;
+
+  GruAfter(const Dims& d, int variant) : SequenceFamily(d, variant, true) {}
+
+  CellSpec Cell() const override {
+    CellSpec cell;
+    cell.kind = CellKind::kGruAfter;
+    cell.places = {variant % 2, 1 - variant % 2, 2};
+    return cell;
+  }
+  std::vector<TensorSpec> Inputs() const override {
+    return {{"x", StepsOf().InputSize()},
+            State("h_prev"),
+            InputWeights("w_x", 3),
+            StateWeights("w_h", 3),
+            {"b_x", 3 * dims.units},
+            {"b_h", 3 * dims.units},
+            Dropout()};
+  }
+  std::vector<TensorSpec> Saved() const override {
+    return {Array("r", Fill::kGate), Array("u", Fill::kGate), Array("c"),
+            Array("hc")};
+  }
+
+  template <class Args>
+  void SetOptions(Args* args) const {
+    args->layout = variant % 2 == 0 ? kGruRuc : kGruUrc;
+  }
+};
+
+// The backward reads activations as given, so it has an identity form as it is.
+const bool kAdded =
+    AddOp({"GRUBlockCell", false, true, 1, &CellForward::Inputs,
+           &CellForward::Outputs, &CellForward::Reduction,
+           &CellForward::Reference, &CallWithType<CellForward>}) &&
+    AddOp({"GRUBlockCellGrad", true, true, 1, &CellBackward::Inputs,
+           &CellBackward::Outputs, &CellBackward::Reduction,
+           &CellBackward::Reference, &CallWithType<CellBackward>}) &&
+    AddSequenceOps<Gru>("GRU", "GRUGrad") &&
+    AddSequenceOps<GruAfter>("GRUAfter", "GRUAfterGrad");
+
+}  // namespace
+}  // namespace blockrnn::test

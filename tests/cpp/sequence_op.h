@@ -1,0 +1,321 @@
+// Defines the ops over sequences, forward and backward, from one description
+// of a cell's tensors: its family. Tensors have the names that they have in the
+// engine's arguments.
+
+#ifndef BLOCKRNN_TESTS_CPP_SEQUENCE_OP_H_
+#define BLOCKRNN_TESTS_CPP_SEQUENCE_OP_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/cpp/identity.h"
+#include "tests/cpp/op.h"
+#include "tests/cpp/random.h"
+#include "tests/cpp/sequence.h"
+#include "tests/cpp/sequence_reference.h"
+#include "tests/cpp/test_host.h"
+
+namespace blockrnn::test {
+
+// A cell, its sizes, and its options in one variant.
+class SequenceFamily {
+ public:
+  SequenceFamily(const Dims& d, int variant, bool has_zoneout);
+  virtual ~SequenceFamily() = default;
+
+  virtual CellSpec Cell() const = 0;
+  // Of a forward call. The backward call has them, too, and their gradients.
+  virtual std::vector<TensorSpec> Inputs() const = 0;
+  // What a forward call saves for backward, besides h.
+  virtual std::vector<TensorSpec> Saved() const = 0;
+  // Of h.
+  virtual int64_t Width() const { return dims.units; }
+  // Whether the backward call gets the saved co.
+  virtual bool GivesCo() const { return false; }
+  // From the names of the engine to those of SequenceReference, and back.
+  virtual void ToReference(NamedTensors* tensors) const;
+  virtual void FromReference(NamedTensors* tensors) const;
+
+  Steps StepsOf() const { return Steps(dims, order, Cell().Gates()); }
+  // Weights of all gates, or of some.
+  TensorSpec InputWeights(const char* name, int64_t gates) const {
+    return {name, dims.input * gates * dims.units, Fill::kWeight,
+            !order.projected_input};
+  }
+  TensorSpec StateWeights(const char* name, int64_t gates) const {
+    return {name, Width() * gates * dims.units, Fill::kWeight};
+  }
+  TensorSpec Dropout() const {
+    return {"recurrent_dropout", Cell().Gates() * dims.batch * Width(),
+            Fill::kGate, order.drops};
+  }
+  TensorSpec State(const char* name) const {
+    return {name, dims.batch * dims.units};
+  }
+  // [steps, batch, H]
+  TensorSpec Array(const char* name, Fill fill = Fill::kState,
+                   int64_t width_in_units = 1) const {
+    return {name, rows * width_in_units * dims.units, fill};
+  }
+
+  const Dims dims;
+  const int variant;
+  const Order order;
+  const int64_t rows;  // of sequences
+};
+
+std::vector<TensorSpec> ForwardOutputs(const SequenceFamily& family);
+std::vector<TensorSpec> BackwardInputs(const SequenceFamily& family);
+// Of all inputs, whether the engine has it or not.
+std::vector<TensorSpec> AllGradients(const SequenceFamily& family);
+void PrepareForward(const SequenceFamily& family, bool identity,
+                    std::vector<Tensor>* inputs);
+// Makes the inputs consistent with what the forward op can output.
+void PrepareBackward(const SequenceFamily& family, bool identity,
+                     std::vector<Tensor>* inputs);
+std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, bool backward,
+                                    const ReferenceCall& call,
+                                    const std::vector<TensorSpec>& outputs,
+                                    const std::vector<Tensor>& inputs);
+
+// The tensors that a call has, by name.
+NamedTensors Used(const std::vector<TensorSpec>& specs,
+                  const std::vector<Tensor>& tensors);
+// Those of the specs, in their order; what is not there is zeros.
+std::vector<Tensor> InOrder(const std::vector<TensorSpec>& specs,
+                            NamedTensors tensors);
+// Weights of x and h, one above the other, apart.
+void SplitRows(const char* stacked, int64_t elements_of_x, const char* of_x,
+               const char* of_h, NamedTensors* tensors);
+// Of a cell's only step.
+SequenceReference OneStep(const Dims& d, const CellSpec& cell,
+                          Activations activations);
+
+// Those gradients that the engine has.
+template <class Family>
+std::vector<TensorSpec> BackwardOutputs(const Family& family) {
+  static constexpr ArgumentMembers<typename Family::template Backward<float>>
+      kMembers;
+  std::vector<TensorSpec> specs;
+  for (const TensorSpec& spec : AllGradients(family)) {
+    if (std::any_of(kMembers.begin(), kMembers.end(),
+                    [&](const auto& m) { return m.name == spec.name; })) {
+      specs.push_back(spec);
+    }
+  }
+  return specs;
+}
+
+// The arguments other than tensors. Lives as long as the call.
+class SequenceOptions {
+ public:
+  explicit SequenceOptions(const SequenceFamily& family)
+      : sequence_(family.StepsOf()),
+        of_h_(family.StepsOf(), 0, family.Width()),
+        of_cs_(family.StepsOf(), 1, family.dims.units) {}
+
+  template <class Family, class Args>
+  void Fill(const Family& family, Args* args) const {
+    sequence_.Fill(args);
+    args->zoneout_h = of_h_.Get();
+    SetCellZoneout(args, 0);
+    family.SetOptions(args);
+  }
+
+ private:
+  // Of the cells that have it.
+  template <class Args>
+  auto SetCellZoneout(Args* args, int) const
+      -> decltype(args->zoneout_c, void()) {
+    args->zoneout_c = of_cs_.Get();
+  }
+  template <class Args>
+  void SetCellZoneout(Args*, long) const {}  // NOLINT: of a lower rank
+
+  const SequenceCall sequence_;
+  const StateDraws of_h_;
+  const StateDraws of_cs_;
+};
+
+template <class Family>
+struct ForwardCall {
+  template <class T>
+  static cpu::Status Call(const EngineCall& call) {
+    const Family family(call.dims, call.variant);
+    const SequenceOptions options(family);
+    typename Family::template Forward<T> args;
+    options.Fill(family, &args);
+    {
+      const HeapIsDry heap(false);
+      SetPointers(family.Inputs(), call.inputs, true, &args);
+      SetPointers(ForwardOutputs(family), call.outputs, true, &args);
+    }
+    return RunForward<T, Family::kHasIdentity>(call, args);
+  }
+};
+
+template <class Family>
+struct BackwardCall {
+  template <class T>
+  static cpu::Status Call(const EngineCall& call) {
+    const Family family(call.dims, call.variant);
+    const SequenceOptions options(family);
+    typename Family::template Backward<T> args;
+    options.Fill(family, &args);
+    {
+      const HeapIsDry heap(false);
+      SetPointers(BackwardInputs(family), call.inputs, true, &args);
+      SetPointers(BackwardOutputs(family), call.outputs, false, &args);
+    }
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+  }
+};
+
+// Runs a call of float, which must succeed.
+template <class Args>
+void RunFloat(const Args& args) {
+  TestHost host({});
+  const cpu::Status status = blockrnn_cpu_engine()->f32.Run(args, host.host());
+  host.FreeScratch();
+  host.FinishClosures();
+  if (status != cpu::Status::kOk || !host.Problems().empty()) {
+    throw std::runtime_error("the call failed: " + host.Problems());
+  }
+}
+
+template <class Family>
+NamedArrays Train(const TrainingCall& call) {
+  const Family family(call.dims, call.variant);
+  const SequenceOptions options(family);
+  typename Family::template Forward<float> forward;
+  typename Family::template Backward<float> backward;
+  options.Fill(family, &forward);
+  options.Fill(family, &backward);
+  forward.shape.saved_in_steps = call.saved_in_steps;
+  backward.shape.saved_in_steps = call.saved_in_steps;
+  Random random(1);
+  NamedArrays read, written;
+  const auto set = [&](const TensorSpec& spec, NamedArrays* arrays,
+                       auto* args) {
+    if (!spec.used) return;
+    std::vector<float>& array = (*arrays)[spec.name];
+    array.resize(spec.count, std::numeric_limits<float>::quiet_NaN());
+    const void* const pointer = array.data();
+    SetPointers({spec}, &pointer, false, args);
+  };
+  const auto draw = [&](const TensorSpec& spec) {
+    std::vector<float>& array = read[spec.name];
+    for (int64_t n = 0; n < spec.count; ++n) {
+      array.push_back(static_cast<float>(random.Signed() / 2));
+    }
+  };
+  for (const TensorSpec& spec : family.Inputs()) {
+    draw(spec);
+    set(spec, &read, &forward);
+    set(spec, &read, &backward);
+  }
+  std::vector<TensorSpec> outputs = ForwardOutputs(family);
+  for (std::size_t t = 0; t < outputs.size(); ++t) {
+    const bool saved = t < family.Saved().size();
+    outputs[t].used =
+        outputs[t].name != "co" && (call.span_steps == 0 || !saved);
+    set(outputs[t], &written, &forward);
+  }
+  for (const TensorSpec& spec : BackwardInputs(family)) {
+    if (written.count(spec.name) > 0) {
+      set(spec, &written, &backward);
+    } else if (spec.name.find("_grad") != std::string::npos) {
+      draw(spec);
+      set(spec, &read, &backward);
+    }
+  }
+  for (const TensorSpec& spec : BackwardOutputs(family)) {
+    set(spec, &written, &backward);
+  }
+  const int64_t spans =
+      call.span_steps > 0
+          ? (call.dims.steps + call.span_steps - 1) / call.span_steps
+          : 1;
+  const int64_t state =
+      family.Width() + (family.Cell().HasCellState() ? call.dims.units : 0);
+  std::vector<float> states((spans - 1) * call.dims.batch * state + 1, -7);
+  forward.span_steps = backward.span_steps = call.span_steps;
+  forward.span_states = states.data();
+  backward.span_states = states.data();
+  RunFloat(forward);
+  const std::vector<float> before = states;
+  RunFloat(backward);
+  if (states != before) throw std::runtime_error("span_states was written");
+  return written;
+}
+
+// The backward reads activations as given, so it has an identity form as it is,
+// unless it computes them again from norms.
+template <class Family>
+bool AddSequenceOps(const char* forward_name, const char* backward_name) {
+  Op op = {};
+  op.has_identity = Family::kHasIdentity;
+  op.variants = kNumOrders;
+  op.sequence = true;
+  op.name = forward_name;
+  op.exact_steps = Family::kHasIdentity ? 2 : 1;
+  op.inputs = [](const Dims& d, int variant) {
+    return Family(d, variant).Inputs();
+  };
+  op.outputs = [](const Dims& d, int variant) {
+    return ForwardOutputs(Family(d, variant));
+  };
+  op.reduction = [](const Dims& d) {
+    const CellSpec cell = Family(d, 0).Cell();
+    return cell.normed ? std::max(d.input, cell.Gates() * d.units)
+                       : d.input + d.units;
+  };
+  op.prepare = [](const Dims& d, int variant, bool identity,
+                  std::vector<Tensor>* inputs) {
+    PrepareForward(Family(d, variant), identity, inputs);
+  };
+  op.reference = [](const ReferenceCall& call, const std::vector<Tensor>& in) {
+    const Family family(call.dims, call.variant);
+    return SequenceOutputs(family, false, call, ForwardOutputs(family), in);
+  };
+  op.no_derivative = [](int variant) {
+    const double clip = Family({}, variant).Cell().cell_clip;
+    return clip > 0 && !std::isinf(clip);
+  };
+  op.call = &CallWithType<ForwardCall<Family>>;
+  op.train = &Train<Family>;
+  AddOp(op);
+  op.train = nullptr;
+  op.backward = true;
+  op.name = backward_name;
+  op.exact_steps = Family::kHasIdentity ? 3 : 1;
+  op.inputs = [](const Dims& d, int variant) {
+    return BackwardInputs(Family(d, variant));
+  };
+  op.outputs = [](const Dims& d, int variant) {
+    return BackwardOutputs(Family(d, variant));
+  };
+  // x_grad and h_prev_grad sum over gates, the others over rows.
+  op.reduction = [](const Dims& d) {
+    return std::max(Family(d, 0).Cell().Gates() * d.units, d.batch);
+  };
+  op.prepare = [](const Dims& d, int variant, bool identity,
+                  std::vector<Tensor>* inputs) {
+    PrepareBackward(Family(d, variant), identity, inputs);
+  };
+  op.reference = [](const ReferenceCall& call, const std::vector<Tensor>& in) {
+    const Family family(call.dims, call.variant);
+    return SequenceOutputs(family, true, call, BackwardOutputs(family), in);
+  };
+  op.call = &CallWithType<BackwardCall<Family>>;
+  return AddOp(op);
+}
+
+}  // namespace blockrnn::test
+
+#endif  // BLOCKRNN_TESTS_CPP_SEQUENCE_OP_H_
