@@ -16,8 +16,6 @@
 namespace blockrnn::test {
 
 using Sums = std::vector<Sum>;
-// By the names of the engine's arguments.
-using NamedTensors = std::map<std::string, Tensor>;
 using NamedSums = std::map<std::string, Sums>;
 
 // Of a tensor that is not there, an empty one.

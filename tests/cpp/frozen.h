@@ -9,14 +9,12 @@
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
-#include "cc/core/gru_cell.h"
-#include "cc/core/layer_norm.h"
-#include "cc/core/lstm_cell.h"
-#include "cc/core/sequence_args.h"
-#include "cc/core/simple_rnn_cell.h"
+#include "cc/core/argument_members.h"
+#include "cc/core/engine_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "tests/cpp/guarded_block.h"
 #include "tests/cpp/heap.h"
@@ -24,69 +22,26 @@
 
 namespace blockrnn::test {
 
-// Calls f(&pointer, depth, columns) for each matrix that
-// SequenceShape::weights_by_unit transposes.
-template <class T, class F>
-void ForEachMatrix(LstmSequenceForwardArgs<T>* args, const F& f) {
-  const int64_t units = args->shape.units;
-  f(&args->w_x, args->shape.input, 4 * units);
-  f(&args->w_h, args->proj > 0 ? args->proj : units, 4 * units);
+// f(&pointer, name) for all weights and biases that frozen weights replace.
+template <template <class> class Args, class T, class F>
+void ForEachWeight(Args<T>* args, const F& f) {
+  static constexpr ArgumentMembers<Args<float>> kMembers;
+  for (const ArgumentMember& member : kMembers) {
+    const std::string_view name = member.name;
+    const bool peephole = name.substr(0, 2) == "wc";
+    if (peephole || std::string_view("wbg").find(name[0]) == name.npos)
+      continue;
+    const T* pointer = nullptr;
+    char* const at = reinterpret_cast<char*>(args) + member.offset;
+    std::memcpy(&pointer, at, sizeof(pointer));
+    f(&pointer, name);
+    std::memcpy(at, &pointer, sizeof(pointer));
+  }
 }
-template <class T, class F>
-void ForEachMatrix(GruAfterSequenceForwardArgs<T>* args, const F& f) {
-  const int64_t units = args->shape.units;
-  f(&args->w_x, args->shape.input, 3 * units);
-  f(&args->w_h, units, 3 * units);
-}
-template <class T, class F>
-void ForEachMatrix(SimpleRnnForwardArgs<T>* args, const F& f) {
-  const int64_t units = args->shape.units;
-  f(&args->w_x, args->shape.input, units);
-  f(&args->w_h, units, units);
-}
-template <class T, class F>
-void ForEachMatrix(LayerNormLstmForwardArgs<T>* args, const F& f) {
-  const int64_t units = args->shape.units;
-  f(&args->w_x, args->shape.input, 4 * units);
-  f(&args->w_h, units, 4 * units);
-}
-template <class T, class F>
-void ForEachMatrix(LayerNormGruForwardArgs<T>* args, const F& f) {
-  const int64_t units = args->shape.units;
-  f(&args->w_x, args->shape.input, 3 * units);
-  f(&args->w_h, units, 3 * units);
-}
-template <class T, class F>  // which does not read weights_by_unit
-void ForEachMatrix(GruSequenceForwardArgs<T>*, const F&) {}
 
-// All weights and biases that frozen weights replace.
-template <class T>
-std::vector<const T**> Weights(LstmSequenceForwardArgs<T>* args) {
-  return {&args->w_x, &args->w_h, &args->w_p, &args->b, &args->b_h};
-}
-template <class T>
-std::vector<const T**> Weights(GruSequenceForwardArgs<T>* args) {
-  return {&args->w_ru_x, &args->w_ru_h, &args->w_c_x,
-          &args->w_c_h,  &args->b_ru,   &args->b_c};
-}
-template <class T>
-std::vector<const T**> Weights(GruAfterSequenceForwardArgs<T>* args) {
-  return {&args->w_x, &args->w_h, &args->b_x, &args->b_h};
-}
-template <class T>
-std::vector<const T**> Weights(SimpleRnnForwardArgs<T>* args) {
-  return {&args->w_x, &args->w_h, &args->b, &args->b_h};
-}
-template <class T>
-std::vector<const T**> Weights(LayerNormLstmForwardArgs<T>* args) {
-  return {&args->w_x,     &args->w_h,     &args->b,
-          &args->gamma_x, &args->beta_x,  &args->gamma_h,
-          &args->beta_h,  &args->gamma_c, &args->beta_c};
-}
-template <class T>
-std::vector<const T**> Weights(LayerNormGruForwardArgs<T>* args) {
-  return {&args->w_x,     &args->w_h,    &args->b_x,     &args->b_h,
-          &args->gamma_x, &args->beta_x, &args->gamma_h, &args->beta_h};
+template <class Args>
+void ForgetWeights(Args* args) {
+  ForEachWeight(args, [](auto** w, std::string_view) { *w = nullptr; });
 }
 
 // The packed weights of a layer. Packing must succeed.
@@ -135,7 +90,7 @@ class PackedLayer {
   // Measured without the weights.
   static std::size_t Bytes(Args layer, Precision precision,
                            const cpu::HostInterface& host) {
-    for (const auto weights : Weights(&layer)) *weights = nullptr;
+    ForgetWeights(&layer);
     int64_t bytes = -1;
     Freeze({layer, precision, &bytes, nullptr}, host);
     return static_cast<std::size_t>(bytes);
@@ -146,15 +101,38 @@ class PackedLayer {
   std::vector<unsigned char> packed_;
 };
 
+// Whether the cell has a bias of x, and one of h: the GRUs with three gates in
+// a matrix.
+template <class Args, class = void>
+inline constexpr bool kHasTwoBiases = false;
+template <class Args>
+inline constexpr bool kHasTwoBiases<Args, std::void_t<decltype(Args::b_x)>> =
+    true;
+
+// The width of h.
+template <class Args>
+int64_t StateWidth(const Args& args) {
+  return args.shape.units;
+}
+template <class T>
+int64_t StateWidth(const LstmSequenceForwardArgs<T>& args) {
+  return args.proj > 0 ? args.proj : args.shape.units;
+}
+
 // Transposes the matrices that weights_by_unit is about, into `storage`. Of T
 // only the size is known: half and bfloat16 are incomplete types here.
-template <class Args>
-void GiveByUnit(std::size_t size, Args* args,
+template <template <class> class Args, class T>
+void GiveByUnit(std::size_t size, Args<T>* args,
                 std::vector<std::vector<unsigned char>>* storage) {
   const HeapIsDry heap(false);
+  const int64_t gates = kHasCellState<Args<T>>   ? 4
+                        : kHasTwoBiases<Args<T>> ? 3
+                                                 : 1;
+  const int64_t columns = gates * args->shape.units;
   args->shape.weights_by_unit = true;
-  ForEachMatrix(args, [&](auto* w, int64_t depth, int64_t columns) {
-    if (*w == nullptr) return;
+  ForEachWeight(args, [&](const T** w, std::string_view name) {
+    if (*w == nullptr || (name != "w_x" && name != "w_h")) return;
+    const int64_t depth = name == "w_x" ? args->shape.input : StateWidth(*args);
     const auto* const from = reinterpret_cast<const unsigned char*>(*w);
     auto& to = storage->emplace_back(depth * columns * size);
     for (int64_t k = 0; k < depth; ++k) {
@@ -163,7 +141,7 @@ void GiveByUnit(std::size_t size, Args* args,
                     from + (k * columns + j) * size, size);
       }
     }
-    *w = reinterpret_cast<std::decay_t<decltype(*w)>>(to.data());
+    *w = reinterpret_cast<const T*>(to.data());
   });
 }
 
@@ -178,11 +156,11 @@ cpu::Status RunWithWeights(const EngineCall& call, Args args) {
   if (call.weights.kind != WeightForm::kFrozen) {
     return functions.Run(args, *call.host);
   }
-  const PackedLayer<Args> packed(args, call.weights.precision, *call.host);
+  const PackedLayer<Args> packed(args, call.weights.precision, *call.host,
+                                 call.weights.filled);
+  *call.packed = packed.packed();
   args.frozen = &packed.frozen();
-  if (call.type != Type::kBfloat16) {
-    for (const auto weights : Weights(&args)) *weights = nullptr;
-  }
+  if (call.type != Type::kBfloat16) ForgetWeights(&args);
   const cpu::Status status = functions.Run(args, *call.host);
   packed.Check();
   return status;

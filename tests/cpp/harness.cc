@@ -83,25 +83,6 @@ double Draw(const Case& c, Fill fill, Random* random) {
   }
 }
 
-// The inputs, rounded to the case's type.
-std::vector<Tensor> DrawInputs(const Case& c) {
-  Random random(c.seed);
-  std::vector<Tensor> inputs;
-  for (const TensorSpec& spec : c.op->inputs(c.dims, c.variant)) {
-    Tensor& tensor = inputs.emplace_back(spec.count);
-    for (Real& element : tensor) {
-      element = Draw(c, spec.fill, &random);
-    }
-  }
-  if (c.op->prepare != nullptr) {
-    c.op->prepare(c.dims, c.variant, c.data == Data::kIntegers, &inputs);
-  }
-  for (Tensor& tensor : inputs) {
-    for (Real& element : tensor) element = RoundTo(c.type, element.value);
-  }
-  return inputs;
-}
-
 // The tensors of one side of a call, in guarded memory.
 class Tensors {
  public:
@@ -160,23 +141,22 @@ class Tensors {
 
 cpu::Status CallEngine(const Case& c, const std::vector<void*>& inputs,
                        const std::vector<void*>& outputs,
-                       const cpu::HostInterface& host) {
+                       const cpu::HostInterface& host,
+                       std::vector<unsigned char>* packed) {
   EngineCall call;
   call.type = c.type;
   call.dims = c.dims;
   call.variant = c.variant;
   call.identity = c.data == Data::kIntegers;
   call.weights = c.weights;
+  call.batch_invariant = c.batch_invariant;
+  call.packed = packed;
   const std::vector<const void*> const_inputs(inputs.begin(), inputs.end());
   call.inputs = const_inputs.data();
   call.outputs = outputs.data();
   call.host = &host;
   const HeapIsDry heap(c.heap_is_dry);
   return c.op->call(call);
-}
-
-bool MultipliesBfloat16() {
-  return std::strstr(blockrnn_cpu_engine()->isa, "bf16") != nullptr;
 }
 
 bool AllOnes(const std::vector<unsigned char>& bytes) {
@@ -191,11 +171,13 @@ std::string CompareTensor(const Case& c, const TensorSpec& spec,
   double relative = 0;
   double absolute = 0;
   if (c.data != Data::kIntegers) {
-    const int64_t steps = std::max<int64_t>(c.dims.steps, 1);
+    const bool by_step = c.weights.precision != Precision::kStorage;
+    const int64_t steps = by_step ? 1 : std::max<int64_t>(c.dims.steps, 1);
     const int64_t reduction = c.op->reduction(c.dims);
-    relative =
-        RelativeTolerance(c.type, c.op->backward, reduction * c.dims.steps);
+    relative = RelativeTolerance(
+        c.type, c.op->backward, by_step ? reduction : reduction * c.dims.steps);
     absolute = AbsoluteTolerance(c.type);
+    if (by_step) absolute += FlushedOperands(reduction);
     if (c.type == Type::kBfloat16 && MultipliesBfloat16()) {
       relative += RoundedOperands(c.op->backward, steps);
       absolute += FlushedOperands(reduction * steps);
@@ -220,7 +202,45 @@ std::string CompareTensor(const Case& c, const TensorSpec& spec,
   return first.str();
 }
 
+// The outputs as the reference takes them.
+NamedTensors Computed(const Case& c, const Outcome& outcome) {
+  NamedTensors computed;
+  const auto specs = c.op->outputs(c.dims, c.variant);
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    for (int64_t n = 0; n < specs[t].count; ++n) {
+      computed[specs[t].name].push_back(
+          Decode(c.type, outcome.outputs[t].data() + n * SizeOf(c.type)));
+    }
+  }
+  return computed;
+}
+
+std::vector<Tensor> Want(const Case& c, const NamedTensors* computed) {
+  return c.op->reference({c.dims, c.variant, c.type, c.data == Data::kIntegers,
+                          c.weights, computed},
+                         DrawInputs(c));
+}
+
 }  // namespace
+
+std::vector<Tensor> DrawInputs(const Case& c) {
+  Random random(c.seed);
+  std::vector<Tensor> inputs;
+  for (const TensorSpec& spec : c.op->inputs(c.dims, c.variant)) {
+    Tensor& tensor = inputs.emplace_back(spec.count);
+    for (Real& element : tensor) {
+      element = Draw(c, spec.fill, &random);
+    }
+  }
+  if (c.op->prepare != nullptr) {
+    c.op->prepare(c.dims, c.variant, c.data == Data::kIntegers, &inputs);
+  }
+  if (c.edit) c.edit(c.op->inputs(c.dims, c.variant), &inputs);
+  for (Tensor& tensor : inputs) {
+    for (Real& element : tensor) element = RoundTo(c.type, element.value);
+  }
+  return inputs;
+}
 
 std::string Describe(const Case& c) {
   std::ostringstream out;
@@ -232,7 +252,8 @@ std::string Describe(const Case& c) {
       << " fail_allocation=" << c.host.fail_allocation
       << " cancel_at=" << c.host.cancel_at << " heap_is_dry=" << c.heap_is_dry
       << " weights=" << c.weights.kind << " by_unit=" << c.weights.by_unit
-      << " precision=" << static_cast<int>(c.weights.precision);
+      << " precision=" << static_cast<int>(c.weights.precision)
+      << " batch_invariant=" << c.batch_invariant;
   return out.str();
 }
 
@@ -247,8 +268,9 @@ Outcome RunCase(const Case& c) {
     const auto output_specs = c.op->outputs(c.dims, c.variant);
     const Tensors outputs(c, output_specs);
     try {
-      outcome.status = CallEngine(c, inputs.Pointers(true),
-                                  outputs.Pointers(false), host.host());
+      outcome.status =
+          CallEngine(c, inputs.Pointers(true), outputs.Pointers(false),
+                     host.host(), &outcome.packed);
     } catch (const std::exception& e) {
       outcome.problem += std::string("threw ") + e.what() + "; ";
     }
@@ -273,13 +295,12 @@ Outcome RunCase(const Case& c) {
   return outcome;
 }
 
-std::vector<Tensor> Want(const Case& c) {
-  return c.op->reference({c.dims, c.variant, c.type, c.data == Data::kIntegers},
-                         DrawInputs(c));
-}
+std::vector<Tensor> Want(const Case& c) { return Want(c, nullptr); }
 
 std::string Compare(const Case& c, const Outcome& outcome) {
-  const std::vector<Tensor> want = Want(c);
+  const NamedTensors computed = Computed(c, outcome);
+  const bool by_step = c.weights.precision != Precision::kStorage;
+  const std::vector<Tensor> want = Want(c, by_step ? &computed : nullptr);
   const auto specs = c.op->outputs(c.dims, c.variant);
   std::string wrong;
   for (std::size_t t = 0; t < specs.size(); ++t) {

@@ -5,6 +5,7 @@
 #define BLOCKRNN_TESTS_CPP_HARNESS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct Case {
   int offset = 0;  // elements that each tensor is off its alignment
   bool heap_is_dry = false;
   WeightForm weights;
+  bool batch_invariant = false;
+  // Changes the inputs that were drawn; may be empty.
+  std::function<void(const std::vector<TensorSpec>&, std::vector<Tensor>*)>
+      edit;
   HostOptions host;
 };
 
@@ -42,6 +47,7 @@ struct Outcome {
   // exception, a violated rule of the host. Empty if there is none.
   std::string problem;
   std::vector<std::vector<unsigned char>> outputs;
+  std::vector<unsigned char> packed;  // frozen weights
   int allocations = 0;
   int polls = 0;
   int closures = 0;  // that the engine scheduled
@@ -53,6 +59,9 @@ std::string Describe(const Case& c);
 // Calls the engine. The inputs follow from op, type, dims, variant, data and
 // seed; nothing else changes them.
 Outcome RunCase(const Case& c);
+
+// The inputs, rounded to the case's type.
+std::vector<Tensor> DrawInputs(const Case& c);
 
 // The outputs by the reference; an unused one may be empty.
 std::vector<Tensor> Want(const Case& c);

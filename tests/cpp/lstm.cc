@@ -152,7 +152,7 @@ constexpr LstmOptions kOptions[kNumOrders] = {
 };
 constexpr bool kProjects[kNumOrders] = {
     false, false, true, false, false, false, false, true,
-    false, false, true, true,  false, true,  false,
+    true,  false, true, true,  false, true,  false,
 };
 
 class Lstm : public SequenceFamily {

@@ -56,6 +56,7 @@ struct WeightForm {
   Kind kind = kAsDrawn;
   bool by_unit = false;                       // transposed
   Precision precision = Precision::kStorage;  // of frozen weights
+  int filled = 0xFF;                          // the memory of frozen weights
 };
 
 // One call of a reference.
@@ -64,6 +65,10 @@ struct ReferenceCall {
   int variant = 0;
   Type type = Type::kDouble;  // of the inputs
   bool identity = false;
+  WeightForm weights = {};
+  // In lower precision than the type's: what the engine has computed, by name.
+  // Each step is that of the state which the step before has left there.
+  const NamedTensors* computed = nullptr;
 };
 
 // One call of the engine. The pointers are in the order of the specs.
@@ -73,6 +78,8 @@ struct EngineCall {
   int variant = 0;
   bool identity = false;
   WeightForm weights;
+  bool batch_invariant = false;
+  std::vector<unsigned char>* packed = nullptr;  // gets frozen weights
   const void* const* inputs = nullptr;
   void* const* outputs = nullptr;
   const cpu::HostInterface* host = nullptr;
@@ -115,9 +122,9 @@ struct Op {
   // and bfloat16 need tests of their own (rnn_stack_test.cc).
   bool wide_types_only = false;
 
-  // Whether it clips, of which the derivative is taken as 1: no difference
-  // shows that. nullptr: never.
-  bool (*clips)(int variant) = nullptr;
+  // Whether the gradient op is not the derivative of this one: that of a clip
+  // is taken as 1, and without training nothing is dropped. nullptr: never.
+  bool (*no_derivative)(int variant) = nullptr;
 
   // All outputs of both calls; nullptr: no op of a forward pass over a
   // sequence.
@@ -163,6 +170,11 @@ inline const auto& Functions(const float*) {
 }
 inline const auto& Functions(const double*) {
   return blockrnn_cpu_engine()->f64;
+}
+
+// Whether the engine under test rounds to bfloat16 what it multiplies of it.
+inline bool MultipliesBfloat16() {
+  return std::strstr(blockrnn_cpu_engine()->isa, "bf16") != nullptr;
 }
 
 // Sets the pointers of an engine's arguments, named by the specs. An input that

@@ -6,6 +6,8 @@
 #define BLOCKRNN_TESTS_CPP_REFERENCE_H_
 
 #include <cmath>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace blockrnn::test {
@@ -87,6 +89,8 @@ inline Real ClipTo(const Real& x, double limit) {
 
 // The elements of one tensor, row-major.
 using Tensor = std::vector<Real>;
+// By the names of the engine's arguments.
+using NamedTensors = std::map<std::string, Tensor>;
 
 }  // namespace blockrnn::test
 

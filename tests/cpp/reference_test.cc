@@ -134,8 +134,9 @@ class Gradient {
       }
       return sum;
     };
-    return (loss(kDifferenceStep) - loss(-kDifferenceStep)) /
-           (2 * kDifferenceStep);
+    const auto across = [&](double step) { return loss(step) - loss(-step); };
+    return (8 * across(kDifferenceStep) - across(2 * kDifferenceStep)) /
+           (12 * kDifferenceStep);
   }
 
   const Op& forward_;

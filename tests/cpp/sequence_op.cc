@@ -216,10 +216,14 @@ std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, bool backward,
   NamedTensors in =
       Used(backward ? BackwardInputs(family) : family.Inputs(), inputs);
   family.ToReference(&in);
+  if (call.weights.kind != WeightForm::kAsDrawn) in.erase("recurrent_dropout");
   SequenceReference reference = {family.Cell(), family.StepsOf(),
                                  family.Width(), call.type,
                                  Activations{call.identity}};
-  reference.cell.rounds_state = SizeOf(call.type) == 2;
+  reference.precision = call.weights.precision;
+  reference.computed = call.computed;
+  reference.cell.rounds_state =
+      SizeOf(call.type) == 2 || reference.precision != Precision::kStorage;
   NamedTensors all = backward ? reference.Backward(in) : reference.Forward(in);
   family.FromReference(&all);
   return InOrder(outputs, std::move(all));

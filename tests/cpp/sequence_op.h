@@ -150,6 +150,7 @@ struct ForwardCall {
     const SequenceOptions options(family);
     typename Family::template Forward<T> args;
     options.Fill(family, &args);
+    args.batch_invariant = call.batch_invariant;
     {
       const HeapIsDry heap(false);
       SetPointers(family.Inputs(), call.inputs, true, &args);

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <string>
+#include <vector>
 
+#include "tests/cpp/op.h"
 #include "tests/cpp/tolerances.h"
 
 namespace blockrnn::test {
@@ -59,40 +63,152 @@ class StoredState {
   const double tolerance_;
 };
 
+// q = rint(v · (127 / max)) of `count` values that are `stride` apart, all in
+// float; returns the scale, max / 127.
+float Quantise(const Real* v, std::size_t count, std::size_t stride,
+               double* q) {
+  std::fill(q, q + count, 0);
+  float largest = 0;
+  for (std::size_t k = 0; k < count; ++k) {
+    const auto x = static_cast<float>(v[k * stride].value);
+    if (!std::isfinite(x)) return std::numeric_limits<float>::quiet_NaN();
+    largest = std::max(largest, std::fabs(x));
+  }
+  if (largest < std::ldexp(1.0f, -100)) return 0;
+  const float reciprocal = 127.0f / largest;
+  for (std::size_t k = 0; k < count; ++k) {
+    const float scaled = static_cast<float>(v[k * stride].value) * reciprocal;
+    q[k] = static_cast<double>(std::lrint(scaled));  // ties to even
+  }
+  return largest / 127.0f;
+}
+
+// Weights [depth, columns] in a precision, as cc/kernels/cpu/gemm/int8_panel.h
+// defines them and rows.
+class Matrix {
+ public:
+  Matrix(Precision precision, const Tensor& w, int64_t columns)
+      : precision_(precision), columns_(columns), w_(w) {
+    if (precision == Precision::kBFloat16) {
+      for (Real& element : w_) {
+        element = RoundTo(Type::kBfloat16, element.value);
+      }
+    }
+    if (precision != Precision::kInt8 || columns == 0) return;
+    const std::size_t depth = w.size() / columns;
+    std::vector<double> q(depth);
+    for (int64_t n = 0; n < columns; ++n) {
+      scales_.push_back(Quantise(w.data() + n, depth, columns, q.data()));
+      for (std::size_t k = 0; k < depth; ++k) w_[k * columns + n] = q[k];
+    }
+  }
+
+  bool empty() const { return w_.empty(); }
+  const Real& At(int64_t k, int64_t column) const {
+    return w_[k * columns_ + column];
+  }
+
+  // a · the `count` columns from `first` on.
+  Sums Multiply(Tensor a, int64_t first, int64_t count) const {
+    Sums sums(count);
+    float scale = 1;
+    if (precision_ == Precision::kInt8) {
+      std::vector<double> q(a.size());
+      scale = Quantise(a.data(), a.size(), 1, q.data());
+      a.assign(q.begin(), q.end());
+    } else if (precision_ == Precision::kBFloat16 && MultipliesBfloat16()) {
+      for (Real& element : a) element = RoundTo(Type::kBfloat16, element.value);
+    }
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      const Real* const w = w_.data() + k * columns_ + first;
+      for (int64_t n = 0; n < count; ++n) sums[n].AddProduct(a[k], w[n]);
+    }
+    for (int64_t n = 0; n < count && !scales_.empty(); ++n) {
+      const double product =
+          double{scale} * double{scales_[first + n]} * sums[n].Total().value;
+      sums[n] = Sum();
+      sums[n].Add(product);
+    }
+    return sums;
+  }
+
+ private:
+  const Precision precision_;
+  const int64_t columns_;
+  Tensor w_;
+  std::vector<float> scales_;
+};
+
+// The weights of a call.
+struct Matrices {
+  Matrices(const SequenceReference& of, const NamedTensors& in)
+      : x(of.precision, Find(in, "w_x"), Columns(of)),
+        h(of.precision, Find(in, "w_h"), Columns(of)),
+        p(of.precision, Transposed(Find(in, "w_p"), of.width), of.width) {}
+
+  static int64_t Columns(const SequenceReference& of) {
+    return of.cell.Gates() * of.steps.dims().units;
+  }
+
+  // [P, H] as [H, P].
+  static Tensor Transposed(const Tensor& w_p, int64_t width) {
+    Tensor w(w_p.size());
+    const auto units = width == 0 ? 0 : w_p.size() / width;
+    for (std::size_t n = 0; n < w.size(); ++n) {
+      w[n % units * width + n / units] = w_p[n];
+    }
+    return w;
+  }
+
+  const Matrix x;
+  const Matrix h;
+  const Matrix p;
+};
+
+// The product of what the engine has stored as float.
+Tensor StoredProduct(const Tensor& a, const Tensor& b) {
+  Tensor product;
+  for (std::size_t j = 0; j < a.size(); ++j) {
+    product.push_back(RoundTo(Type::kFloat, a[j].value * b[j].value));
+  }
+  return product;
+}
+
 // The GEMMs of a row of the batch at a step.
 class RowGemms : public Gemms {
  public:
-  RowGemms(const SequenceReference& of, const NamedTensors& in, int64_t b,
-           int64_t row)
+  RowGemms(const SequenceReference& of, const NamedTensors& in,
+           const Matrices& weights, int64_t b, int64_t row)
       : units_(of.steps.dims().units),
         columns_(of.cell.Gates() * units_),
         batch_(of.steps.dims().batch),
         width_(of.width),
         b_(b),
         x_(Row(Find(in, "x"), row, of.steps.InputWidth())),
-        w_x_(Find(in, "w_x")),
-        w_h_(Find(in, "w_h")),
+        w_x_(weights.x),
+        w_h_(weights.h),
         factors_(Find(in, "recurrent_dropout")) {}
 
   const Tensor& x() const { return x_; }
 
+  // What the engine multiplies with the last gate's columns.
+  void SetReset(const Tensor& h_r) { h_r_ = h_r; }
+
   Sums OfX() const override {
+    if (!w_x_.empty() || x_.empty()) return w_x_.Multiply(x_, 0, columns_);
     Sums sums(columns_);
-    if (w_x_.empty() && !x_.empty()) {
-      for (int64_t n = 0; n < columns_; ++n) sums[n].Add(x_[n % x_.size()]);
-    } else {
-      AddDot(x_, w_x_, 0, columns_, &sums);
-    }
+    for (int64_t n = 0; n < columns_; ++n) sums[n].Add(x_[n % x_.size()]);
     return sums;
   }
 
   Sums OfState(int64_t first, int64_t end, const Tensor& state) const override {
-    Sums sums((end - first) * units_);
+    Sums sums;
     for (int64_t gate = first; gate < end; ++gate) {
-      Sums of_gate(units_);
-      AddDot(Seen(gate, state), w_h_, gate * units_, units_, &of_gate);
-      std::copy(of_gate.begin(), of_gate.end(),
-                sums.begin() + (gate - first) * units_);
+      const Tensor& from = first == 0 || h_r_.empty() ? state : h_r_;
+      for (const Sum& sum :
+           w_h_.Multiply(Seen(gate, from), gate * units_, units_)) {
+        sums.push_back(sum);
+      }
     }
     return sums;
   }
@@ -105,7 +221,7 @@ class RowGemms : public Gemms {
         Sum of_gate;
         for (int64_t j = 0; j < units_; ++j) {
           of_gate.AddProduct(d[(gate - first) * units_ + j],
-                             w_h_[k * columns_ + gate * units_ + j]);
+                             w_h_.At(k, gate * units_ + j));
         }
         if (factors_.empty()) {
           sum.Add(of_gate);
@@ -126,7 +242,7 @@ class RowGemms : public Gemms {
       Sum sum;
       for (int64_t n = 0; n < columns_; ++n) {
         if (!w_x_.empty()) {
-          sum.AddProduct(d[n], w_x_[k * columns_ + n]);
+          sum.AddProduct(d[n], w_x_.At(k, n));
         } else if (n % x_.size() == k) {
           sum.Add(d[n]);
         }
@@ -145,17 +261,6 @@ class RowGemms : public Gemms {
   }
 
  private:
-  // sums += a · the `count` columns of w from `first` on.
-  void AddDot(const Tensor& a, const Tensor& w, int64_t first, int64_t count,
-              Sums* sums) const {
-    for (std::size_t k = 0; k < a.size(); ++k) {
-      const Real* const weights = w.data() + k * columns_ + first;
-      for (int64_t n = 0; n < count; ++n) {
-        (*sums)[n].AddProduct(a[k], weights[n]);
-      }
-    }
-  }
-
   const Real& Factor(int64_t gate, int64_t k) const {
     return factors_[(gate * batch_ + b_) * width_ + k];
   }
@@ -166,24 +271,13 @@ class RowGemms : public Gemms {
   const int64_t width_;
   const int64_t b_;
   const Tensor x_;
-  const Tensor& w_x_;
-  const Tensor& w_h_;
+  const Matrix& w_x_;
+  const Matrix& w_h_;
   const Tensor& factors_;
+  Tensor h_r_;
 };
 
-// w_p · m, where w_p is [P, H].
-Tensor Projected(const Tensor& w_p, int64_t width, const Tensor& m) {
-  Tensor h;
-  for (int64_t k = 0; k < width; ++k) {
-    Sum sum;
-    for (std::size_t j = 0; j < m.size(); ++j) {
-      sum.AddProduct(m[j], w_p[k * m.size() + j]);
-    }
-    h.push_back(sum.Total());
-  }
-  return h;
-}
-
+// By m, of w_p · m, where w_p is [P, H].
 Tensor ProjectedGrad(const Tensor& w_p, int64_t units, const Tensor& d_h) {
   Sums sums(units);
   for (std::size_t k = 0; k < d_h.size(); ++k) {
@@ -202,7 +296,7 @@ NamedTensors SequenceReference::Forward(const NamedTensors& in) const {
   const StoredState stored(*this, d);
   const int64_t rows = d.steps * d.batch;
   const int64_t cs_width = cell.HasCellState() ? d.units : 0;
-  const Tensor& w_p = Find(in, "w_p");
+  const Matrices weights(*this, in);
   NamedTensors out = {{"h", Tensor(rows * width)},
                       {"cs", Tensor(rows * cs_width)},
                       {"h_last", Find(in, "h_prev")},
@@ -214,9 +308,26 @@ NamedTensors SequenceReference::Forward(const NamedTensors& in) const {
       const int64_t row = steps.At(step, b);
       Tensor h = Row(h_last, b, width), cs = Row(cs_last, b, cs_width);
       if (steps.Counts(step, b)) {
-        const RowGemms gemms(*this, in, b, row);
+        RowGemms gemms(*this, in, weights, b, row);
+        if (computed != nullptr) {
+          h = steps.Before(step, b, Find(in, "h_prev"), Find(*computed, "h"),
+                           width);
+          cs = steps.Before(step, b, Find(in, "cs_prev"), Find(*computed, "cs"),
+                            cs_width);
+          if (cell.kind == CellKind::kGru) {
+            gemms.SetReset(
+                StoredProduct(h, Row(Find(*computed, "r"), row, d.units)));
+          }
+        }
         Step made = reference.Forward(gemms, h, cs);
-        const Tensor now = w_p.empty() ? made.m : Projected(w_p, width, made.m);
+        Tensor now = made.m;
+        if (!weights.p.empty()) {
+          if (computed != nullptr) {
+            now = StoredProduct(Row(Find(*computed, "o"), row, d.units),
+                                Row(Find(*computed, "co"), row, d.units));
+          }
+          now = Totals(weights.p.Multiply(now, 0, width));
+        }
         for (int64_t k = 0; k < width; ++k) {
           if (!steps.Keeps(0, step, b, k)) h[k] = stored.Of(now[k]);
         }
@@ -248,6 +359,7 @@ NamedTensors SequenceReference::Backward(const NamedTensors& in) const {
     return tensor.empty() ? Tensor(count) : tensor;
   };
   const Tensor& w_p = Find(in, "w_p");
+  const Matrices weights(*this, in);
   const Tensor h_grad = given("h_grad", rows * width);
   const Tensor cs_grad = given("cs_grad", rows * cs_width);
   NamedTensors out = {
@@ -279,7 +391,7 @@ NamedTensors SequenceReference::Backward(const NamedTensors& in) const {
           steps.Before(step, b, Find(in, "h_prev"), Find(in, "h"), width);
       const Tensor cs_prev =
           steps.Before(step, b, Find(in, "cs_prev"), Find(in, "cs"), cs_width);
-      const RowGemms gemms(*this, in, b, row);
+      const RowGemms gemms(*this, in, weights, b, row);
 
       Step made;
       reference.ForEachSaved(&made, [&](const char* name, Tensor* saved) {

@@ -19,6 +19,11 @@ struct SequenceReference {
   // Of the state that a simple RNN stores and reads again.
   Type type = Type::kDouble;
   Activations activations;
+  // Of frozen weights; and, where it is not the type's, what the engine has
+  // computed: each step begins with the state that it has there, and multiplies
+  // what it has there.
+  Precision precision = Precision::kStorage;
+  const NamedTensors* computed = nullptr;
 
   // in: x, h_prev, cs_prev, recurrent_dropout, weights and biases as in the
   // arguments of the GRU with the reset after the GEMM or of an LSTM, of which

@@ -70,7 +70,8 @@ inline bool InRange(Type type, double got, double want, double tolerance) {
 inline constexpr double kGolden6 = 0.5e-6;
 inline constexpr double kGolden8 = 1e-7;
 
-// Central differences in double: the step's square plus rounding over the step.
+// Central differences in double: the step's fourth power, and rounding over the
+// step.
 inline constexpr double kDifferenceStep = 1e-5;
 inline constexpr double kDifferenceTolerance = 1e-8;
 
