@@ -14,10 +14,6 @@
 namespace blockrnn::test {
 namespace {
 
-bool IsForwardOfFloat(const Op& op, Type type) {
-  return op.sequence && !op.backward && type == Type::kFloat;
-}
-
 class BatchInvariant : public OpTest {
  protected:
   // A call of some rows of another one, time-major.

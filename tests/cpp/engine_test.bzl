@@ -1,27 +1,29 @@
 """C++ tests of the CPU engine: their objects and the test binaries."""
 
 load("//cc:copts.bzl", "ENGINE_TEMPLATE_COPTS", "TEST_CASE_COPTS", "TEST_COPTS", "TEST_LINKOPTS")
+load("//cc:together.bzl", "compiled_together")
 load("//cc/kernels/cpu:engine.bzl", "ISA_COPTS", "ISA_DEFINES", "type_defines")
 
-def test_objects(name, srcs, hdrs = [], deps = [], engine_templates = False, test_cases = False):
-    """Objects of which every one is linked: ops and tests register themselves.
+def test_objects(name, srcs, hdrs = [], deps = [], engine_templates = False, test_cases = False, copts = None):
+    """One object, which is always linked: ops and tests register themselves.
 
     Args:
       engine_templates: whether they include more of the engine than engine.h. Then they are compiled for the
         instruction set under test, as the engine is.
       test_cases: whether they are test cases and nothing that takes time to run.
+      copts: the options; by default those of the above.
     """
-    if engine_templates:
-        copts = ENGINE_TEMPLATE_COPTS + ISA_COPTS
-    else:
+    if not copts:
         copts = TEST_CASE_COPTS if test_cases else TEST_COPTS
-    native.cc_library(
+        if engine_templates:
+            copts = ENGINE_TEMPLATE_COPTS
+    compiled_together(
         name = name,
         testonly = True,
         srcs = srcs,
         hdrs = hdrs,
         alwayslink = True,
-        copts = copts,
+        copts = copts + (ISA_COPTS if engine_templates else []),
         defines = type_defines(),
         linkstatic = True,
         local_defines = ISA_DEFINES,

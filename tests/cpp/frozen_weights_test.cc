@@ -16,9 +16,6 @@ namespace {
 bool IsForwardSequence(const Op& op, Type) {
   return op.sequence && !op.backward;
 }
-bool IsForwardSequenceOfFloat(const Op& op, Type type) {
-  return IsForwardSequence(op, type) && type == Type::kFloat;
-}
 
 // Sizes around multiples of a vector, steps around those from which on weights
 // are packed, rows around those that are streamed. Every number of steps with
@@ -44,9 +41,9 @@ INSTANTIATE_TEST_SUITE_P(ForwardSequences, FrozenWeights,
                          OpAndTypeName);
 
 class LowPrecision : public OpTest {};
-INSTANTIATE_TEST_SUITE_P(
-    ForwardSequences, LowPrecision,
-    ::testing::ValuesIn(OpsAndTypes(&IsForwardSequenceOfFloat)), OpAndTypeName);
+INSTANTIATE_TEST_SUITE_P(ForwardSequences, LowPrecision,
+                         ::testing::ValuesIn(OpsAndTypes(&IsForwardOfFloat)),
+                         OpAndTypeName);
 
 // Of NaNs, which sign and payload may have from either operand of a sum, the
 // same bits for all.

@@ -5,7 +5,10 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <sstream>
+#include <tuple>
+#include <type_traits>
 
 #include "tests/cpp/heap.h"
 #include "tests/cpp/random.h"
@@ -202,6 +205,26 @@ std::string CompareTensor(const Case& c, const TensorSpec& spec,
   return first.str();
 }
 
+// The inputs, rounded to the case's type.
+std::vector<Tensor> DrawAnew(const Case& c) {
+  Random random(c.seed);
+  std::vector<Tensor> inputs;
+  for (const TensorSpec& spec : c.op->inputs(c.dims, c.variant)) {
+    Tensor& tensor = inputs.emplace_back(spec.count);
+    for (Real& element : tensor) {
+      element = Draw(c, spec.fill, &random);
+    }
+  }
+  if (c.op->prepare != nullptr) {
+    c.op->prepare(c.dims, c.variant, c.data == Data::kIntegers, &inputs);
+  }
+  if (c.edit) c.edit(c.op->inputs(c.dims, c.variant), &inputs);
+  for (Tensor& tensor : inputs) {
+    for (Real& element : tensor) element = RoundTo(c.type, element.value);
+  }
+  return inputs;
+}
+
 // The outputs as the reference takes them.
 NamedTensors Computed(const Case& c, const Outcome& outcome) {
   NamedTensors computed;
@@ -223,22 +246,16 @@ std::vector<Tensor> Want(const Case& c, const NamedTensors* computed) {
 
 }  // namespace
 
+// One case follows another with the same inputs, which depend on nothing else.
 std::vector<Tensor> DrawInputs(const Case& c) {
-  Random random(c.seed);
-  std::vector<Tensor> inputs;
-  for (const TensorSpec& spec : c.op->inputs(c.dims, c.variant)) {
-    Tensor& tensor = inputs.emplace_back(spec.count);
-    for (Real& element : tensor) {
-      element = Draw(c, spec.fill, &random);
-    }
-  }
-  if (c.op->prepare != nullptr) {
-    c.op->prepare(c.dims, c.variant, c.data == Data::kIntegers, &inputs);
-  }
-  if (c.edit) c.edit(c.op->inputs(c.dims, c.variant), &inputs);
-  for (Tensor& tensor : inputs) {
-    for (Real& element : tensor) element = RoundTo(c.type, element.value);
-  }
+  if (c.edit) return DrawAnew(c);
+  const auto key =
+      std::tuple(c.op->name, c.type, c.variant, c.data, c.seed, c.dims.batch,
+                 c.dims.input, c.dims.units, c.dims.steps);
+  thread_local std::optional<std::decay_t<decltype(key)>> drawn;
+  thread_local std::vector<Tensor> inputs;
+  if (drawn != key) inputs = DrawAnew(c);
+  drawn = key;
   return inputs;
 }
 

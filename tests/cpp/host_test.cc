@@ -19,7 +19,7 @@ const std::vector<Dims> kShapes = {
 };
 constexpr int kThreads[] = {2, 3, 8};
 
-const std::vector<Dims>& Shapes(const Op& op) {
+const std::vector<Dims>& SplitShapes(const Op& op) {
   return op.sequence ? SharedSequences() : kShapes;
 }
 
@@ -32,7 +32,7 @@ TEST_P(Hosts, SameBits) {
   int counter = 0;
   int closures = 0;
   for (int variant = 0; variant < 2; ++variant) {
-    for (const Dims& dims : Shapes(op())) {
+    for (const Dims& dims : SplitShapes(op())) {
       Case c = MakeCase(op(), type(), dims, variant);
       const Outcome alone = RunCase(c);
       EXPECT_EQ(alone.problem, "") << Describe(c);
@@ -63,6 +63,9 @@ TEST_P(Hosts, OutOfMemory) {
   constexpr int kMostAllocations = 64;
   for (int variant = 0; variant < op().variants; ++variant) {
     for (const Dims& dims : TwoShapes(op())) {
+      // In the short form the larger one has every option in some variants
+      // only.
+      if (!FullLength() && dims.batch > 3 && variant % 6 > 1) continue;
       Case c = MakeCase(op(), type(), dims, variant);
       c.host.num_threads = 3;
       c.host.pool = Pool::kNever;
@@ -103,14 +106,13 @@ TEST_P(Hosts, Cancelled) {
 // The same bits when every allocation other than the host's scratch fails.
 TEST_P(Hosts, DryHeap) {
   if (!HeapCanRunDry()) GTEST_SKIP() << "the sanitizer has its own heap";
-  for (int variant = 0; variant < 2; ++variant) {
-    for (const Dims& dims : Shapes(op())) {
-      Case c = MakeCase(op(), type(), dims, variant);
-      c.host.num_threads = 3;
-      const Outcome want = RunCase(c);
-      c.heap_is_dry = true;
-      ExpectSameBits(c, want);
-    }
+  int variant = 0;
+  for (const Dims& dims : SplitShapes(op())) {
+    Case c = MakeCase(op(), type(), dims, variant++ % 2);
+    c.host.num_threads = 3;
+    const Outcome want = RunCase(c);
+    c.heap_is_dry = true;
+    ExpectSameBits(c, want);
   }
 }
 

@@ -1,9 +1,9 @@
 // Declares the engine's forward functions with identity activations, which are
 // not in its table: small integers then compare exactly.
 //
-// Only identity_*.cc include more of the engine than engine.h for this (by
-// identity_functions.h), so that references are compiled once for all
-// instruction sets, and again only when they change.
+// Only identity.cc includes more of the engine than engine.h for this, so that
+// references are compiled once for all instruction sets, and again only when
+// they change.
 
 #ifndef BLOCKRNN_TESTS_CPP_IDENTITY_H_
 #define BLOCKRNN_TESTS_CPP_IDENTITY_H_

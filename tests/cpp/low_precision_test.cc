@@ -21,10 +21,6 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr Precision kLowPrecisions[] = {Precision::kBFloat16, Precision::kInt8};
 
-bool IsForwardOfFloat(const Op& op, Type type) {
-  return op.sequence && !op.backward && type == Type::kFloat;
-}
-
 // Of those that give all that the references in low precision read. Among them
 // are an LSTM with a projection, both layouts of gates, a relu and a tanh.
 constexpr int kVariants[] = {1, 6, 8, 12, 13, 14};

@@ -46,6 +46,10 @@ class OpTest : public ::testing::TestWithParam<OpAndType> {
 inline bool AnyOp(const Op&, Type) { return true; }
 inline bool IsSequence(const Op& op, Type) { return op.sequence; }
 
+inline bool IsForwardOfFloat(const Op& op, Type type) {
+  return op.sequence && !op.backward && type == Type::kFloat;
+}
+
 // The ops and types that a test is for.
 inline std::vector<OpAndType> OpsAndTypes(bool (*chosen)(const Op&, Type)) {
   std::vector<OpAndType> all;

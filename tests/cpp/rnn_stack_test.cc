@@ -43,7 +43,8 @@ INSTANTIATE_TEST_SUITE_P(
                                          RnnMode::kLstm, RnnMode::kGru)),
     StackAndModeName);
 
-// Every combination, on a shape with lengths of 0 to T.
+// Every combination, on a shape with lengths of 0 to T; in the short form half
+// of them, in which any two options come in all ways.
 TEST_P(EveryStack, AgreesWithTheReference) {
   const auto [tested, mode] = GetParam();
   Case c;
@@ -52,7 +53,11 @@ TEST_P(EveryStack, AgreesWithTheReference) {
   c.dims = {7, 3, 5, 5};
   const std::vector<StackChoice> choices = AllStackChoices();
   for (int n = 0; n < static_cast<int>(choices.size()); ++n) {
-    if (choices[n].mode != mode) continue;
+    const StackChoice& choice = choices[n];
+    if (choice.mode != mode) continue;
+    const int odd = choice.projected + choice.dropout + choice.skip_input +
+                    choice.lengths + choice.time_major + choice.directions;
+    if (!FullLength() && odd % 2 != 0) continue;
     c.variant = kStackSamples + n;
     c.seed = n + 1;
     c.host.num_threads = 1 + n % 3;
@@ -224,8 +229,11 @@ TEST(RnnStack, DropoutRate) {
     Call call(Geometry(RnnMode::kTanh, 2, 1, kUnits), kSteps, kBatch, true,
               rate);
     call.Run();
-    int64_t dropped = 0;
-    for (int64_t n = 0; n < kElements; ++n) dropped += call.Kept(0, n) ? 0 : 1;
+    int64_t dropped = kElements;
+    const unsigned char* const mask = &call.reserve[call.Layout().Mask(0)];
+    for (int64_t n = 0; n < kElements / 8; ++n) {
+      dropped -= __builtin_popcount(mask[n]);
+    }
     const double want = static_cast<double>(rate) * kElements;
     EXPECT_NEAR(static_cast<double>(dropped), want,
                 CountTolerance(rate, kElements))

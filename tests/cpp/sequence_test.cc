@@ -41,18 +41,21 @@ INSTANTIATE_TEST_SUITE_P(EveryOp, SequenceGradients,
 // a panel has, with all options of a sequence: a worker must not overwrite, for
 // the next step, what another worker still reads.
 TEST_P(SharedSteps, AgreeWithTheReference) {
-  // The reference is slow for the longest shape.
+  // The reference is slow for the longest shape. In the short form the variants
+  // alternate, so that each is with shapes of both splits.
   constexpr int64_t kMostSteps = 10;
   Case c;
   c.op = &op();
   c.type = type();
   c.host.num_threads = 3;
+  int counter = 0;
   for (const Dims& dims : SharedSequences()) {
     if (dims.steps > kMostSteps) continue;
     c.dims = dims;
     for (int variant = 0; variant < kNumOrders; ++variant) {
       const Order& order = kOrders[variant];
       if (!order.drops || order.mask == Mask::kNothing) continue;
+      if (!FullLength() && ++counter % 3 != 0) continue;
       c.variant = variant;
       EXPECT_EQ(RunAndCompare(c), "");
       if (EnoughFailures()) return;
