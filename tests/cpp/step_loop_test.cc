@@ -320,5 +320,20 @@ TEST(StepLoop, SharedSequencesTakeEverySplit) {
   }
 }
 
+// The scratch of a block also has rows as wide as the state.
+TEST(SequenceRows, WideStatesHaveSmallBlocks) {
+  SequenceShape shape;
+  shape.steps = 512;
+  shape.batch = 16;
+  shape.input = shape.units = 8;
+  TestHost host(HostOptions{});
+  const cpu::Executor executor(host.host());
+  cpu::Scratch scratch(executor);
+  constexpr int64_t kWidth = 4096;
+  const cpu::SequenceRows narrow(shape, nullptr, &scratch);
+  const cpu::SequenceRows wide(shape, nullptr, &scratch, kWidth);
+  EXPECT_LT(wide.MaxRowsInBlock(), narrow.MaxRowsInBlock() / 8);
+}
+
 }  // namespace
 }  // namespace blockrnn::test
