@@ -36,7 +36,8 @@ struct CellSpec {
   bool normed = false;   // with layer normalisation
   double epsilon = 0;
   bool norm_output_only = false;
-  // A relu of this sum may be 0 or not, where a 16-bit type rounds the state.
+  // Whether a relu reads what was rounded by more than float's roundoff: as far
+  // as its sum may be off, it may be above 0.
   bool rounds_state = false;
 
   int64_t Gates() const;

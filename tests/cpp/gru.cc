@@ -34,15 +34,9 @@ void Split(NamedTensors* tensors, const std::string& joined, int64_t units,
   (*tensors)[right] = b;
 }
 
-class Gru : public SequenceFamily {
+class Gru : public FamilyOf<GruSequenceForwardArgs, GruSequenceBackwardArgs> {
  public:
-  template <class T>
-  using Forward = GruSequenceForwardArgs<T>;
-  template <class T>
-  using Backward = GruSequenceBackwardArgs<T>;
-  static constexpr bool kHasIdentity = true;
-
-  Gru(const Dims& d, int variant) : SequenceFamily(d, variant, true) {}
+  Gru(const Dims& d, int variant) : FamilyOf(d, variant, true) {}
 
   CellSpec Cell() const override {
     CellSpec cell;
@@ -73,9 +67,6 @@ class Gru : public SequenceFamily {
     Split(tensors, "w_h_grad", dims.units, "w_ru_h_grad", "w_c_h_grad");
     Split(tensors, "b_x_grad", dims.units, "b_ru_grad", "b_c_grad");
   }
-
-  template <class Args>
-  void SetOptions(Args*) const {}
 };
 
 struct CellForward {
@@ -164,15 +155,10 @@ struct CellBackward {
   }
 };
 
-class GruAfter : public SequenceFamily {
+class GruAfter : public FamilyOf<GruAfterSequenceForwardArgs,
+                                 GruAfterSequenceBackwardArgs> {
  public:
-  template <class T>
-  using Forward = GruAfterSequenceForwardArgs<T>;
-  template <class T>
-  using Backward = GruAfterSequenceBackwardArgs<T>;
-  static constexpr bool kHasIdentity = true;
-
-  GruAfter(const Dims& d, int variant) : SequenceFamily(d, variant, true) {}
+  GruAfter(const Dims& d, int variant) : FamilyOf(d, variant, true) {}
 
   CellSpec Cell() const override {
     CellSpec cell;

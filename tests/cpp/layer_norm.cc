@@ -10,42 +10,39 @@
 namespace blockrnn::test {
 namespace {
 
-class LayerNorm : public SequenceFamily {
+template <template <class> class Forward, template <class> class Backward>
+class LayerNorm : public FamilyOf<Forward, Backward, false> {
  public:
-  static constexpr bool kHasIdentity = false;
-
-  LayerNorm(const Dims& d, int variant) : SequenceFamily(d, variant, false) {}
+  LayerNorm(const Dims& d, int variant)
+      : FamilyOf<Forward, Backward, false>(d, variant, false) {}
 
   CellSpec Cell() const override {
     CellSpec cell;
     cell.normed = true;
-    cell.epsilon = variant % 3 == 1 ? 1e-3 : 1;
+    cell.epsilon = this->variant % 3 == 1 ? 1e-3 : 1;
     return cell;
   }
 
  protected:
-  bool Odd() const { return variant % 2 == 1; }
+  bool Odd() const { return this->variant % 2 == 1; }
   // What norms of `gates` gates have, and the arrays of norms.
   std::vector<TensorSpec> Norms(int64_t gates) const {
-    const int64_t width = gates * dims.units;
+    const int64_t width = gates * this->dims.units;
     return {{"gamma_x", width},
             {"beta_x", width},
             {"gamma_h", width},
             {"beta_h", width}};
   }
   std::vector<TensorSpec> SavedNorms(int64_t gates) const {
-    return {Array("x_hat", Fill::kState, gates),
-            Array("h_hat", Fill::kState, gates),
-            {"rstd", rows * 2, Fill::kGate}};
+    return {this->Array("x_hat", Fill::kState, gates),
+            this->Array("h_hat", Fill::kState, gates),
+            {"rstd", this->rows * 2, Fill::kGate}};
   }
 };
 
-class LayerNormLstm : public LayerNorm {
+class LayerNormLstm
+    : public LayerNorm<LayerNormLstmForwardArgs, LayerNormLstmBackwardArgs> {
  public:
-  template <class T>
-  using Forward = LayerNormLstmForwardArgs<T>;
-  template <class T>
-  using Backward = LayerNormLstmBackwardArgs<T>;
   using LayerNorm::LayerNorm;
 
   CellSpec Cell() const override {
@@ -81,12 +78,9 @@ class LayerNormLstm : public LayerNorm {
   }
 };
 
-class LayerNormGru : public LayerNorm {
+class LayerNormGru
+    : public LayerNorm<LayerNormGruForwardArgs, LayerNormGruBackwardArgs> {
  public:
-  template <class T>
-  using Forward = LayerNormGruForwardArgs<T>;
-  template <class T>
-  using Backward = LayerNormGruBackwardArgs<T>;
   using LayerNorm::LayerNorm;
 
   CellSpec Cell() const override {

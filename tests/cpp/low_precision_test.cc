@@ -181,7 +181,7 @@ TEST(LowPrecisionSums, Largest) {
 }
 
 // Every byte that was measured is written, the same on any number of threads.
-TEST_P(LowPrecisionOps, FrozenBytes) {
+TEST_P(LowPrecisionOps, PackedSameBits) {
   for (const Precision precision :
        {Precision::kStorage, Precision::kBFloat16, Precision::kInt8}) {
     for (const auto& [input, units] :

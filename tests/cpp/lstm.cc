@@ -155,16 +155,11 @@ constexpr bool kProjects[kNumOrders] = {
     true,  false, true, true,  false, true,  false,
 };
 
-class Lstm : public SequenceFamily {
+class Lstm
+    : public FamilyOf<LstmSequenceForwardArgs, LstmSequenceBackwardArgs> {
  public:
-  template <class T>
-  using Forward = LstmSequenceForwardArgs<T>;
-  template <class T>
-  using Backward = LstmSequenceBackwardArgs<T>;
-  static constexpr bool kHasIdentity = true;
-
   Lstm(const Dims& d, int variant)
-      : SequenceFamily(d, variant, true),
+      : FamilyOf(d, variant, true),
         options_(kOptions[variant]),
         projects_(kProjects[variant]),
         layout_(variant % 2 == 1 ? kLstmIfco : kLstmIcfo) {}

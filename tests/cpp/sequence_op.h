@@ -69,6 +69,24 @@ class SequenceFamily {
   const int64_t rows;  // of sequences
 };
 
+// The same with the engine's arguments.
+template <template <class> class ForwardArgs,
+          template <class> class BackwardArgs, bool kIdentity = true>
+class FamilyOf : public SequenceFamily {
+ public:
+  template <class T>
+  using Forward = ForwardArgs<T>;
+  template <class T>
+  using Backward = BackwardArgs<T>;
+  static constexpr bool kHasIdentity = kIdentity;
+
+  using SequenceFamily::SequenceFamily;
+
+  // Of cells that have no options of their own.
+  template <class Args>
+  void SetOptions(Args*) const {}
+};
+
 std::vector<TensorSpec> ForwardOutputs(const SequenceFamily& family);
 std::vector<TensorSpec> BackwardInputs(const SequenceFamily& family);
 // Of all inputs, whether the engine has it or not.

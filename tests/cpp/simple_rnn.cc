@@ -8,16 +8,10 @@
 namespace blockrnn::test {
 namespace {
 
-class SimpleRnn : public SequenceFamily {
+class SimpleRnn : public FamilyOf<SimpleRnnForwardArgs, SimpleRnnBackwardArgs> {
  public:
-  template <class T>
-  using Forward = SimpleRnnForwardArgs<T>;
-  template <class T>
-  using Backward = SimpleRnnBackwardArgs<T>;
-  static constexpr bool kHasIdentity = true;
-
   SimpleRnn(const Dims& d, int variant)
-      : SequenceFamily(d, variant, false), relu_(variant % 3 == 1) {}
+      : FamilyOf(d, variant, false), relu_(variant % 3 == 1) {}
 
   CellSpec Cell() const override {
     CellSpec cell;

@@ -17,7 +17,7 @@ from helpers.covering import in_turn, pairwise
 from helpers.second_cases import BOUND, Case
 from helpers.sequence_functions import FUNCTIONS, call, random_inputs
 
-# The engine's gradients are compared in tests/cpp/recompute_test.cc, each cell with many lengths of
+# The engine's gradients are compared in tests/cpp/training_test.cc, each cell with many lengths of
 # spans. Here: that the attr, each type and each option reach it through functions and gradients.
 SAVING = [key for key, variant in FUNCTIONS.items() if variant.name != "simple_rnn"]
 # One variant of each op.
