@@ -6,8 +6,6 @@ segmentation fault, is a failed test.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import pathlib
@@ -36,43 +34,19 @@ ptxas info    : Used {registers} registers, used 1 barriers, {shared} bytes smem
 """
 
 
-@contextlib.contextmanager
-def _alone(lock: pathlib.Path):
-    """No other process is inside with the same file."""
-    with open(lock, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield  # closing the file unlocks it
-
-
-@pytest.fixture(scope="session")
-def emulation(tmp_path_factory, worker_id):
-    """The engine's library and a stand-in for cuBLAS, built once for all workers of the run.
-
-    Or why they could not be built, so that no worker tries again.
-    """
-    folder = tmp_path_factory.getbasetemp()
-    if worker_id != "master":
-        folder = folder.parent  # that all workers share
-    folder = folder / "emulation"
-    folder.mkdir(exist_ok=True)
+@pytest.fixture(scope="module")
+def emulation(tmp_path_factory):
+    """The engine's library and a stand-in for cuBLAS."""
+    folder = tmp_path_factory.mktemp("emulation")
     library, cublas = folder / "engine.so", folder / "libcublas.so.12"
-    built, failed = folder / "built", folder / "failed"
-    with _alone(folder / "lock"):
-        if not built.exists() and not failed.exists():
-            try:
-                # Workers that wait use no processor, so the compilers may have two.
-                run.build_emulation(library, cublas, jobs=2)
-                built.touch()
-            except SystemExit as error:
-                failed.write_text(str(error))
-    assert built.exists(), failed.read_text()
+    run.build_emulation(library, cublas, jobs=2)
     return library, cublas
 
 
 @pytest.mark.parametrize("check", run.CHECKS)
 def test_kernels_in_the_emulation(emulation, check):
     library, cublas = emulation
-    command = [sys.executable, GPU / check, "--library", library, "--emulated", "--cublas", cublas]
+    command = [sys.executable, GPU / check, "--library", library, "--cublas", cublas]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     said = done.stdout + done.stderr
     assert done.returncode >= 0, f"killed by a signal: an access outside an array?\n{said}"
@@ -107,7 +81,7 @@ def self_test(tmp_path_factory):
     names = ("self_test.cc", "device.cc", "threads.cc", "memory.cc", "streams.cc")
     sources = [GPU / "emulation" / name for name in names]
     compiler = os.environ.get("CXX", "g++")
-    options = ["-std=c++17", "-O1", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas"]
+    options = ["-std=c++17", "-O1", "-Wno-unknown-pragmas"]
     includes = ["-I", ROOT, "-isystem", GPU / "emulation"]
     subprocess.run([compiler, *options, *includes, *sources, "-o", program], check=True)
     return program

@@ -62,23 +62,23 @@ def report(package, **variables) -> tuple[dict[str, str], str]:
     return dict(line.split(":", 1) for line in lines), child.stderr
 
 
-@pytest.mark.parametrize("version", [12080, 11040])
-def test_a_driver_that_is_too_old_leaves_the_ops_on_the_cpu(package, version):
-    driver(package.parent, version)
+def test_a_driver_that_is_too_old_leaves_the_ops_on_the_cpu(package):
+    driver(package.parent, 12080)
     for major in (13, 14):
         (package / f"libblockrnn_cuda{major}.so").touch()
     found, log = report(package)
     problem = (
-        f"the GPU's driver runs CUDA {version // 1000}.{version % 1000 // 10}, but the CUDA engine"
-        " needs a driver for CUDA 13 or newer"
+        "the GPU's driver runs CUDA 12.8, but the CUDA engine needs a driver for CUDA 13 or newer"
     )
     assert found == {"missing": f" {problem}", "devices": " CPU", "device": " CPU"}
     assert log.count(f"tf_blockrnn: {problem}; the ops run on the CPU") == 1
 
 
-@pytest.mark.parametrize("version", [13000, 13020, 15000, None])
-def test_a_driver_that_fits(package, version):
+@pytest.mark.parametrize("version", [13000, None])
+def test_a_driver_that_fits(package, version, tfb):
     """The kernels are there; the engine, which is no library here, is not opened."""
+    if not tfb.build_info()["cuda"]["version"]:
+        pytest.skip("not run: this build has no CUDA")
     driver(package.parent, version)
     for name in ("cuda13", "cuda99", "cuda", "cudax", "cuda1234"):
         (package / f"libblockrnn_{name}.so").touch()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import compare, cudnn_ops, op_table, sequence_ops, tolerances
+from helpers import compare, cudnn_ops, tolerances
 from helpers.children import ROOT, run_python
 from helpers.cudnn_ops import Call
 from helpers.reference.stack import Network
@@ -103,53 +103,6 @@ def _assert_close(got, want, bound, what):
         # np.asarray fails for a scalar tensor of bfloat16.
         mine, theirs = (v.numpy() if hasattr(v, "numpy") else v for v in (mine, theirs))
         compare.assert_close(mine, theirs, bound, what)
-
-
-@pytest.mark.parametrize("dtype", cudnn_ops.DTYPES)
-def test_block_ops_agree_with_the_cpu(gpu, tf, tfb, dtype):
-    dims = (5, 17, 9, 33)
-    for op, attrs in sequence_ops.op_cases():
-        inputs = sequence_ops.random_inputs(op, dims, cudnn_ops.numpy_type(dtype), valid=4)
-        got, want = _on_both(tf, lambda o=op, i=inputs, a=attrs: sequence_ops.call(
-            tfb.raw_ops, o, i, a
-        ))  # fmt: skip
-        bound = 2 * tolerances.bound(dtype, op.longest_sum(dims, attrs), op.backward)
-        _assert_close(got, want, bound, f"{op.name} {attrs} {dtype}")
-
-
-@pytest.mark.parametrize("key", op_table.SEQUENCES)
-def test_sequence_ops_agree_with_the_cpu(gpu, tf, tfb, key):
-    """With every input given: mask, lengths, peepholes, projection, dropout."""
-    op, attrs = op_table.SEQUENCES[key]
-    shapes = op.shapes(op_table.sizes_of(5, 4, 3, 6), attrs)
-    rng = np.random.default_rng(7)
-    inputs = {k: rng.uniform(-0.9, 0.9, shape) for k, shape in shapes.items()}
-    for name in inputs.keys() & {"mask", "zoneout_h", "zoneout_c"}:
-        inputs[name] = inputs[name] > -0.5
-    inputs["sequence_lengths"] = np.array([5, 0, 2, 4], np.int32)
-    function = getattr(tfb.raw_ops, op.name)
-    got, want = _on_both(
-        tf, lambda: function(**{k: tf.constant(v) for k, v in inputs.items()}, **attrs)
-    )
-    _assert_close(got, want, 2 * tolerances.bound("double", 5 * 24, True), key)
-
-
-@modes
-def test_stacks_agree_with_the_cpu(gpu, tf, tfb, mode):
-    """Forward and backward, in memory of either order, in every type."""
-    for dtype in cudnn_ops.DTYPES:
-        for call in cudnn_ops.odd_calls(mode):
-            arrays, cotangents = call.random(dtype), call.cotangents(dtype)
-
-            def run(call=call, arrays=arrays, cotangents=cotangents):
-                tensors = call.tensors(arrays)
-                outputs = call.forward(tfb.raw_ops, tensors)
-                return [*outputs[:3], *call.backward(tfb.raw_ops, tensors, outputs, cotangents)]
-
-            got, want = _on_both(tf, run)
-            longest, layers = call.longest_sum(), call.net.layers
-            bound = 2 * tolerances.stack_bound(dtype, longest, layers, backward=True)
-            _assert_close(got, want, bound, f"{call} {dtype}")
 
 
 @modes

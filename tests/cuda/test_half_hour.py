@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
-import subprocess
 import sys
 
 import pytest
@@ -92,15 +90,6 @@ def test_a_stage_of_which_nothing_can_be_run_has_not_passed(tmp_path):
     assert _outcomes(state) == {"absent": "not run"}
 
 
-@pytest.mark.parametrize("check", ["time_barriers.py", *run.CHECKS])
-def test_a_check_needs_nothing_but_numpy(check):
-    """Where there is a GPU for half an hour there is neither pytest nor TensorFlow."""
-    code = "import sys, runpy; sys.modules.update(pytest=None, tensorflow=None, keras=None); "
-    code += f"sys.path.insert(0, {str(run.HERE)!r}); runpy.run_path({str(run.HERE / check)!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_stage_ends_in_time(tmp_path):
     steps = [half_hour.Step(name, 60, _python("print(1)")) for name in ("first", "second")]
     state = half_hour.State(tmp_path, None)
@@ -144,14 +133,6 @@ def test_every_benchmark_command_is_understood(tmp_path):
         assert len(list(wanted)) > 0
 
 
-@pytest.mark.parametrize("stage", ["1", "2", "3"])
-def test_a_stage_in_child_processes(tmp_path, stage):
-    """The command line itself: no library is an error that names what is missing."""
-    command = half_hour.python(half_hour.HERE / "half_hour.py", stage, "--out", tmp_path)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "--library or --emulate" in done.stderr
-
-
 def test_a_library_of_other_sources_is_refused(tmp_path, monkeypatch):
     arguments = _arguments(tmp_path)
     monkeypatch.setattr(run, "architecture", lambda: 90)
@@ -164,18 +145,3 @@ def test_a_library_of_other_sources_is_refused(tmp_path, monkeypatch):
     now = run.origin(run.nvcc_command("nvcc", [90], strict=False))
     built.write_text(f"{now}\nthe report of ptxas")
     assert half_hour.prepare(arguments) == now
-
-
-def test_versions_are_printed_whatever_is_missing():
-    command = half_hour.python(half_hour.HERE / "half_hour.py", "versions")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "$ nvidia-smi\n" in done.stdout and "torch" in done.stdout
-
-
-def test_a_state_is_read_back(tmp_path):
-    state = half_hour.State(tmp_path, None)
-    state.set("step", outcome="passed", origin="a")
-    assert json.loads((tmp_path / half_hour.STATE).read_text())["step"]["outcome"] == "passed"
-    again = half_hour.State(tmp_path, None)
-    assert again.outcome("step", "a") == "passed" and again.outcome("step", "b") is None

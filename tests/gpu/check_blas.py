@@ -12,8 +12,6 @@ import itertools
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
 import check_program
 import device_engine
 import numpy as np
@@ -22,20 +20,6 @@ from helpers import block_cells, compare, tolerances
 # rows, columns, depth; one row and one column, whose strides mean nothing, and a depth of none.
 DIMS = ((1, 1, 1), (5, 7, 3), (1, 6, 4), (6, 1, 4), (3, 5, 1), (4, 3, 0), (1, 3, 0), (17, 9, 33))
 EMPTY_DIMS = ((0, 3, 2), (3, 0, 2))
-_UNWRITTEN = 0xFF  # NaN in every type
-
-
-class _Gemm(ctypes.Structure):
-    """The shim's PlainGemm."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_int64)
-        for name in (
-            *("rows", "columns", "depth", "type"),
-            *("a_stride", "a_transposed", "b_stride", "b_transposed"),
-            *("c_stride", "accumulate"),
-        )
-    )
 
 
 class Blas:
@@ -46,29 +30,26 @@ class Blas:
         self.library = self.engine.library
         for name in ("path", "problem"):
             getattr(self.library, "blockrnn_blas_" + name).restype = ctypes.c_char_p
-        self._run = self.library.blockrnn_blas
-        self._run.restype = ctypes.c_char_p
-        self._run.argtypes = (
-            ctypes.POINTER(_Gemm),
-            *(ctypes.c_void_p,) * 3,
-            *(ctypes.c_int,) * 3,
-        )
 
     def found(self) -> str | None:
         path = self.library.blockrnn_blas_path()
         return path.decode() if path is not None else None
 
     def run(self, gemm, a, b, c, *, tf32=False, repeats=1, scratch_calls=1) -> np.ndarray:
-        """The array that c becomes."""
-        device = [self.engine.put(array) for array in (a, b, c)]
-        try:
-            error = self._run(ctypes.byref(gemm), *device, tf32, repeats, scratch_calls)
-            if error is not None:
-                raise device_engine.EngineError(error.decode())
-            return self.engine.fetch(device[2], c)
-        finally:
-            for pointer in device:
-                self.engine.free(pointer)
+        """The array that c becomes. gemm: the numbers of a BlasGemm by name."""
+        options = {"allow_tf32": tf32, "repeats": repeats, "scratch_calls": scratch_calls}
+        numbers = {**gemm, **options, "with_blas": True}
+        return self.engine.call("BlasGemm", "float", numbers, {"a.data": a, "b.data": b}, {"c": c})[
+            "c"
+        ]
+
+
+def gemm_of(rows: int, columns: int, depth: int, dtype: str = "float") -> dict[str, int]:
+    """A GEMM of dense matrices."""
+    return {
+        "rows": rows, "columns": columns, "depth": depth, "type": device_engine.DTYPES.index(dtype),
+        "a.stride": depth, "b.stride": columns, "c_stride": columns,
+    }  # fmt: skip
 
 
 def laid_out(values: np.ndarray, pad: int, transposed: bool) -> tuple[np.ndarray, int]:
@@ -97,20 +78,17 @@ def check_one(blas, dims, dtype, transposed, pad, accumulate) -> None:
         rng.standard_normal(shape) / 2
         for shape in ((rows, depth), (depth, columns), (rows, columns))
     )
-    stored, gemm = {}, _Gemm(rows, columns, depth)
+    stored, gemm = {}, gemm_of(*dims, dtype) | {"accumulate": accumulate}
     for name, values, turned in (("a", a, transposed[0]), ("b", b, transposed[1])):
         memory, stride = laid_out(values, pad, turned)
         stored[name] = device_engine.encode(memory, dtype)
-        setattr(gemm, name + "_stride", stride)
-        setattr(gemm, name + "_transposed", turned)
+        gemm |= {f"{name}.stride": stride, f"{name}.transposed": turned}
     # The gaps between the rows of c must not change; c is read only with `accumulate`.
-    memory, gemm.c_stride = laid_out(before, pad, False)
+    memory, gemm["c_stride"] = laid_out(before, pad, False)
     written = ~np.isnan(memory)
     if not accumulate:
         memory = np.full_like(memory, np.nan)
     c = device_engine.encode(memory, c_dtype)
-    gemm.type = device_engine.DTYPES.index(dtype)
-    gemm.accumulate = accumulate
     got = blas.run(gemm, stored["a"], stored["b"], c)
 
     def exact(values, name):
@@ -137,17 +115,17 @@ def layouts(blas) -> int:
 
 def empty(blas) -> int:
     """Nothing to write: nothing is called, not even for scratch."""
-    for rows, columns, depth in EMPTY_DIMS:
-        gemm = _Gemm(rows, columns, depth, 2, depth, 0, columns, 0, columns)
+    for dims in EMPTY_DIMS:
         nothing = np.zeros(0, np.float32)
-        blas.run(gemm, nothing, nothing, nothing, scratch_calls=0)
+        blas.run(gemm_of(*dims), nothing, nothing, nothing, scratch_calls=0)
     return len(EMPTY_DIMS)
 
 
-def square(size: int) -> tuple[_Gemm, list[np.ndarray]]:
+def square(size: int, dtype: str = "float") -> tuple[dict, list[np.ndarray]]:
     rng = np.random.default_rng(size)
-    gemm = _Gemm(size, size, size, 2, size, 0, size, 0, size)
-    return gemm, [rng.standard_normal((size, size)).astype(np.float32) for _ in range(3)]
+    return gemm_of(size, size, size, dtype), [
+        rng.standard_normal((size, size)).astype(np.float32) for _ in range(3)
+    ]
 
 
 def scratch(blas) -> int:
@@ -199,8 +177,7 @@ def tf32(blas, stand_in) -> int:
 
     cases = (("float", False, 0), ("float", True, 1), ("half", True, 0), ("double", True, 0))
     for dtype, allowed, want in cases:
-        gemm, arrays = square(4)
-        gemm.type = device_engine.DTYPES.index(dtype)
+        gemm, arrays = square(4, dtype)
         before = asked()
         a, b = (device_engine.encode(array, dtype) for array in arrays[:2])
         blas.run(gemm, a, b, device_engine.encode(arrays[2], sum_type(dtype)), tf32=allowed)
@@ -213,7 +190,7 @@ def main() -> None:
     if arguments.small:  # cuBLAS' kernels are not ours to sanitize
         return
     blas = Blas(arguments.library)
-    if arguments.emulated and ctypes.util.find_library("cublas") is None:
+    if blas.engine.emulated and ctypes.util.find_library("cublas") is None:
         # A search in vain is reported, and must not be the last one.
         assert blas.found() is None
         problem = blas.library.blockrnn_blas_problem().decode()
@@ -229,7 +206,7 @@ def main() -> None:
         sys.exit(f"no cuBLAS to check with: {blas.library.blockrnn_blas_problem().decode()}")
     print(f"cuBLAS: {pathlib.Path(blas.found()).name}")
     checks = {}
-    if arguments.emulated:
+    if blas.engine.emulated:
         checks["BLAS handles refused"] = lambda: refused_handles(blas, stand_in)
     checks |= {
         "BLAS layouts": lambda: layouts(blas),
@@ -237,7 +214,7 @@ def main() -> None:
         "BLAS scratch": lambda: scratch(blas),
         "BLAS same bits": lambda: same_bits(blas),
     }
-    if arguments.emulated:
+    if blas.engine.emulated:
         checks["BLAS, TF32"] = lambda: tf32(blas, stand_in)
     check_program.run(checks)
 

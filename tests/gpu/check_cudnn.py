@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import pathlib
-import sys
 import warnings
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check_program
 import device_engine
@@ -85,24 +81,25 @@ def main() -> None:
     from helpers import torch_witness
 
     torch = torch_witness.torch
-    if not arguments.emulated and not torch.cuda.is_available():
+    stack = Stack(arguments.library)
+    emulated = stack.engine.emulated
+    if not emulated and not torch.cuda.is_available():
         check_program.not_run("this PyTorch has no CUDA to compare with")
     torch.set_num_threads(1)  # small sizes
     warnings.filterwarnings("ignore", "LSTM with projections", UserWarning)  # of oneDNN
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    device = "cpu" if arguments.emulated else "cuda"
-    stack = Stack(arguments.library)
+    device = "cpu" if emulated else "cuda"
     stack.engine.load_cublas(arguments.cublas, arguments.small)
-    who = "PyTorch on the " + ("CPU" if arguments.emulated else "GPU")
+    who = "PyTorch on the " + ("CPU" if emulated else "GPU")
 
     def of_mode(mode: str) -> int:
         count = by_cudnn = 0
-        for call in calls(mode, arguments.emulated):
+        for call in calls(mode, emulated):
             for dtype in ("float", "double"):
                 options = Options(blas=count % 2 == 1)
                 by_cudnn += compare_with_torch(stack, torch_witness, call, dtype, device, options)
                 count += 1
-        if not arguments.emulated:
+        if not emulated:
             print(f"{mode}: cuDNN ran in {by_cudnn} of {count} cases, else PyTorch's own kernels")
         return count
 

@@ -10,19 +10,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import pathlib
-import sys
 from collections.abc import Callable
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check_program
 import device_engine
 import sequences
 from check import encoded_inputs
 from check_sequences import LENGTHS, given_backward, variants
-from device_stack import Options, Stack, cotangents_of, exact
-from helpers import block_cells, compare, cudnn_calls
+from device_stack import Options, Stack, both_directions
+from helpers import block_cells, compare, covering, cudnn_calls
 from helpers.cudnn_calls import Call
 from helpers.reference import sequence as sequence_oracle
 from helpers.reference.stack import Network
@@ -60,7 +56,10 @@ def whole_sequences(calls) -> int:
     """Steps of one kernel, of a launch each, and of cuBLAS."""
     count = 0
     steps = ({"persistent": True}, {}, {"with_blas": True, "blas_step_work": 0})
-    for cell, kind in itertools.product(sequences.FUNCTIONS, steps):
+    # All of them for the cells of one GEMM in a step and of two, and one for each of the others.
+    others = [cell for cell in sequences.CELLS if cell not in ("lstm", "gru")]
+    cases = [*itertools.product(("lstm", "gru"), steps), *covering.in_turn(others, steps)]
+    for cell, kind in cases:
         call = dataclasses.replace(variants(cell)[-1], dtype="half", lengths=LENGTHS, **kind)
         values = sequences.random_values(call)
         given = given_backward(
@@ -76,29 +75,22 @@ def whole_sequences(calls) -> int:
 
 def stacks(stack: Stack) -> int:
     """Directions in one grid and layers in sequence; work runs late."""
-    library, count = stack.engine.library, 0
-    library.emulation_run_late(1)
-    cases = itertools.product(cudnn_calls.MODES, ((2, 2, 2), (3, 1, 8)), (False, True))
+    count = 0
+    cases = covering.pairwise(cudnn_calls.MODES, ((2, 2, 2), (3, 1, 8)), (False, True))
     for mode, (layers, directions, steps), blas in cases:
         net = Network(mode, layers, directions, 3, 4)
         call = Call(net, steps, 2, (steps, 1), dropout=0.5)
-        arrays, cotangents = exact(call.random("double"), "half"), cotangents_of(call, "half")
-        options = Options(blas=blas)
-        found = stack.forward(call, "half", arrays, options)
-        for run in (
-            functools.partial(stack.forward, call, "half", arrays, options),
-            functools.partial(stack.backward, call, "half", arrays, found, cotangents, options),
-        ):
-            count += each_fails(library, run)
-    library.emulation_run_late(0)
+        for run in both_directions(stack, call, "half", Options(blas=blas)):
+            with stack.engine.running_late():
+                count += each_fails(stack.engine.library, run)
     return count
 
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    if not arguments.emulated:
-        check_program.not_run("calls that fail (in the emulation alone)")
     stack = Stack(arguments.library)
+    if not stack.engine.emulated:
+        check_program.not_run("calls that fail (in the emulation alone)")
     stack.engine.load_cublas(arguments.cublas, arguments.small)
     calls = sequences.Sequences(stack.engine)
     check_program.run(

@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check_program
 import check_sequences

@@ -1,13 +1,17 @@
-"""What the programs that run.py starts share: the command line, and running the checks."""
+"""What the programs that run.py starts share: where tests/helpers is, the command line, and running
+the checks. They import this module first."""
 
 from __future__ import annotations
 
 import argparse
+import pathlib
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from typing import NoReturn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 NOT_RUN = 77  # the exit code of a program that cannot check anything here
 
@@ -16,7 +20,6 @@ def arguments_of(doc: str) -> argparse.Namespace:
     """The command line, the same for all programs, each of which ignores what it does not need."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--library", required=True)
-    parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
     parser.add_argument(
         "--small", action="store_true", help="few shapes; on a GPU for a sanitizer, which is slow"
     )

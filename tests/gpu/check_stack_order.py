@@ -7,18 +7,14 @@ threads and blocks; the scratch of layers, and the shares of the device.
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
-import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check_program
 import device_engine
 from check_stack import compare_stack
-from device_stack import DEFAULT, Options, Stack, cotangents_of, exact
-from helpers import compare, cudnn_calls
+from device_engine import ANY
+from device_stack import DEFAULT, Options, Stack, both_directions, cotangents_of, exact
+from helpers import compare, covering, cudnn_calls
 from helpers.cudnn_calls import Call
 from helpers.reference.stack import Network
 
@@ -30,11 +26,8 @@ def _bits_of(stack: Stack, call: Call, dtype: str, options=DEFAULT) -> bytes:
     return b"".join(compare.bits(v) for v in (*found.values(), *gradients.values()))
 
 
-def same_bits(stack: Stack, vary=None, run_late=None) -> int:
-    """Repeats; and in the emulation work that runs late, and other orders of threads and blocks."""
-    variants = [lambda: None] * 3
-    if vary:
-        variants = [lambda: None, lambda: run_late(1), lambda: vary(1, 3)]
+def same_bits(stack: Stack) -> int:
+    """Repeats; and in the emulation other orders of threads and blocks, and work that runs late."""
     count = 0
     cases = (
         (3, 2, 3, 0.5, DEFAULT),
@@ -47,51 +40,30 @@ def same_bits(stack: Stack, vary=None, run_late=None) -> int:
         for layers, directions, steps, rate, options in cases:
             net = Network(mode, layers, directions, 4, 5)
             call = Call(net, steps, 3, (steps, 0, 2), directions == 2, dropout=rate)
-            seen = set()
-            for variant in variants:
-                variant()
+            seen = {_bits_of(stack, call, "float", options) for _ in stack.engine.repeats()}
+            with stack.engine.running_late():
                 seen.add(_bits_of(stack, call, "float", options))
-            if vary:
-                vary(0, 2**31 - 1)
-                run_late(0)
             assert len(seen) == 1, f"{call}: bits differ"
             count += 1
     return count
 
 
-def _failures(run) -> int:
-    """How many allocations `run`, given how many succeed, needs; each that fails is reported."""
-    for calls in range(1000):
-        try:
-            run(calls)
-        except device_engine.EngineError as error:
-            assert str(error) == device_engine.OUT_OF_MEMORY, error
-        else:
-            return calls
-    raise AssertionError("more allocations than it can need")
-
-
-def failed_allocations(stack: Stack, run_late=None) -> int:
+def failed_allocations(stack: Stack) -> int:
     """Each allocation that fails is reported; without one that fails the call succeeds.
 
     In the emulation work runs late: none is left over that uses the call's memory.
     """
     count = 0
-    if run_late:
-        run_late(1)
     for mode, (layers, directions, steps) in itertools.product(
         ("rnn_tanh", "lstm", "gru"), ((2, 2, 2), (2, 1, 8))
     ):
         net = Network(mode, layers, directions, 3, 4)
         call = Call(net, steps, 2, (steps, 1), dropout=0.5)
-        arrays, cotangents = exact(call.random("double"), "half"), cotangents_of(call, "half")
-        found = stack.forward(call, "half", arrays)
-        forward = functools.partial(stack.forward, call, "half", arrays)
-        backward = functools.partial(stack.backward, call, "half", arrays, found, cotangents)
-        for run in (forward, backward):
-            count += _failures(lambda n, run=run: run(Options(scratch_calls=n)))
-    if run_late:
-        run_late(0)
+        for run in both_directions(stack, call, "half"):
+            with stack.engine.running_late():
+                count += device_engine.allocations_of(
+                    lambda n, run=run: run(options=Options(scratch_calls=n))
+                )
     return count
 
 
@@ -104,13 +76,12 @@ def memory_of_layers(stack: Stack) -> int:
             # What needs most arrays: rounded states, an order of rows, two GEMMs in a step.
             net = Network(mode, layers, directions, 4, 4, 3 if mode == "lstm" else 0)
             call = Call(net, 8, 2, (8, 5))
-            arrays, cotangents = exact(call.random("double"), "half"), cotangents_of(call, "half")
-            found = stack.forward(call, "half", arrays)
-            for run in (
-                functools.partial(stack.forward, call, "half", arrays),
-                functools.partial(stack.backward, call, "half", arrays, found, cotangents),
-            ):
-                needed.append(_failures(lambda n, run=run: run(Options(scratch_calls=n))))
+            for run in both_directions(stack, call, "half"):
+                needed.append(
+                    device_engine.allocations_of(
+                        lambda n, run=run: run(options=Options(scratch_calls=n))
+                    )
+                )
         what = f"{mode} {directions}: {needed} allocations for 4 and 10 layers"
         assert needed[:2] == needed[2:], what
         count += 1
@@ -144,9 +115,9 @@ def joint_or_sequential(stack: Stack) -> int:
     with one multiprocessor; nor where the launch is refused. Then each has a grid of its own if
     that is not refused, too.
     """
-    library, shared, anything = stack.engine.library, ctypes.c_size_t(64 * 1024), 2**31 - 1
+    library, shared = stack.engine.library, ctypes.c_size_t(64 * 1024)
     count = 0
-    cases = itertools.product(("rnn_tanh", "lstm", "gru"), (False, True), (None, (9, 0, 4)))
+    cases = covering.pairwise(("rnn_tanh", "lstm", "gru"), (False, True), (None, (9, 0, 4)))
     for mode, allow_tf32, lengths in cases:
         proj = 8 if mode == "lstm" and lengths else 0
         call = Call(Network(mode, 2, 2, 5, 16, proj), 9, 3, lengths)
@@ -162,11 +133,11 @@ def joint_or_sequential(stack: Stack) -> int:
             ran = stack.engine.persistent_kernels() - before
             return bits, ran, library.emulation_largest_grid()
 
-        want, ran, blocks = run(8, anything)
+        want, ran, blocks = run(8, ANY)
         # For each of two layers, forward and backward.
         assert ran == 4, f"{call}: {ran} persistent kernels for both directions"
         found = {
-            "on a small device": run(1, anything),
+            "on a small device": run(1, ANY),
             "when one grid is refused": run(8, blocks - 1),
         }
         for when, (bits, ran, _) in found.items():
@@ -175,7 +146,7 @@ def joint_or_sequential(stack: Stack) -> int:
         if not allow_tf32:  # what is launched step by step is multiplied as float
             bits, ran, _ = run(8, 0)
             assert (bits, ran) == (want, 0), f"{call}: other bits step by step"
-        library.emulation_allow_together(anything, 0)
+        library.emulation_allow_together(ANY, 0)
         count += 1
     library.emulation_device(4, shared)
     return count
@@ -185,7 +156,8 @@ def shares_of_the_device(stack: Stack) -> int:
     """In the emulation: a layer, and both directions in one grid, have all multiprocessors."""
     library, multiprocessors = stack.engine.library, 8
     library.emulation_device(multiprocessors, ctypes.c_size_t(64 * 1024))
-    for mode in cudnn_calls.MODES:
+    modes = ("rnn_tanh", "lstm", "gru")
+    for mode in modes:
         for directions in (1, 2):
             call = Call(Network(mode, 2, directions, 4, 64), 9, 3)
             library.emulation_largest_grid()
@@ -202,7 +174,7 @@ def shares_of_the_device(stack: Stack) -> int:
     assert multiprocessors // 2 < blocks <= multiprocessors, f"{blocks} blocks for one direction"
     assert ran == 4, f"{ran} persistent kernels for two directions, forward and backward"
     library.emulation_device(4, ctypes.c_size_t(64 * 1024))
-    return 2 * len(cudnn_calls.MODES) + 1
+    return 2 * len(modes) + 1
 
 
 def long_grids(stack: Stack) -> int:
@@ -228,13 +200,12 @@ def main() -> None:
     arguments = check_program.arguments_of(__doc__)
     stack = Stack(arguments.library, unfilled=arguments.unfilled)
     stack.engine.load_cublas(arguments.cublas, arguments.small)
-    library, emulated = stack.engine.library, arguments.emulated
+    emulated = stack.engine.emulated
     stack.engine.sanitized = arguments.small and not emulated
-    vary = (library.emulation_vary, library.emulation_run_late) if emulated else (None, None)
-    checks = {"same bits of stacks": lambda: same_bits(stack, *vary)}
+    checks = {"same bits of stacks": lambda: same_bits(stack)}
     checks["directions in one grid"] = lambda: joint_directions(stack)
     if not arguments.small:
-        checks["failed allocations of stacks"] = lambda: failed_allocations(stack, vary[1])
+        checks["failed allocations of stacks"] = lambda: failed_allocations(stack)
         checks["memory of layers"] = lambda: memory_of_layers(stack)
     if emulated:
         checks["directions in one grid or two"] = lambda: joint_or_sequential(stack)

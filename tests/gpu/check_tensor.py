@@ -10,10 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check_persistent
 import check_program
@@ -21,6 +17,9 @@ import check_sequences
 import device_engine
 import numpy as np
 import sequences
+from check_persistent import persistent
+from check_sequences import all_bits
+from device_engine import ANY
 from helpers import compare
 from helpers.reference import sequence as sequence_oracle
 
@@ -44,36 +43,39 @@ TF32_LARGE = ((16, 128, 64, 256), (20, 32, 40, 512))
 ROWS, POISONED = 19, (3, 17)  # rows of both tiles
 
 
-def persistent(call: sequences.Call) -> sequences.Call:
-    return dataclasses.replace(call, persistent=True)
-
-
-def check_both_ways(engine, call: sequences.Call, emulated: bool) -> None:
+def check_both_ways(engine, call: sequences.Call) -> None:
     """Step by step and persistent: numbers, and in the emulation bits. A GPU's compiler may fuse a
     multiplication and an addition of an epilogue in the one kernel and not in the other."""
     check_persistent.check_persistent_call(engine, persistent(call))
-    if emulated:
-        one_by_one = check_persistent.all_bits(engine, call)
-        assert check_persistent.all_bits(engine, persistent(call)) == one_by_one, f"{call}: bits"
+    if engine.engine.emulated:
+        one_by_one = all_bits(engine, call)
+        assert all_bits(engine, persistent(call)) == one_by_one, f"{call}: bits"
     else:
         check_sequences.check_call(engine, call)
 
 
-def sizes(engine, dims_list, emulated: bool) -> int:
+def sizes(engine, dims_list) -> int:
     count = 0
     for cell, dims in itertools.product(CELLS, dims_list):
         dtype = DTYPES[count % 2]
         lengths = tuple(dims[0] - b % 3 for b in range(dims[1])) if count % 3 == 0 else None
-        check_both_ways(engine, sequences.Call(cell, dims, dtype, lengths=lengths), emulated)
+        check_both_ways(engine, sequences.Call(cell, dims, dtype, lengths=lengths))
         count += 1
     return count
 
 
+def cells_on_devices():
+    """Two cells on each device, and each cell on one."""
+    for n, (device, dims) in enumerate(DEVICES):
+        for cell in CELLS[n : n + 2]:
+            yield device, dims, cell
+
+
 def devices(engine, library) -> int:
     count = 0
-    for cell, (device, dims) in itertools.product(CELLS, DEVICES):
+    for device, dims, cell in cells_on_devices():
         library.emulation_device(*device)
-        check_both_ways(engine, sequences.Call(cell, dims, DTYPES[count % 2]), True)
+        check_both_ways(engine, sequences.Call(cell, dims, DTYPES[count % 2]))
         count += 1
     library.emulation_device(*check_persistent.DEVICE)
     return count
@@ -83,7 +85,7 @@ def apart(engine) -> int:
     """Gates with factors of their own: each has a state of its own."""
     calls = [
         sequences.Call(cell, dims, dtype, dropout=True)
-        for cell, dtype in itertools.product(sequences.FUNCTIONS, DTYPES)
+        for cell, dtype in itertools.product(sequences.CELLS, DTYPES)
         for dims in ((3, 3, 2, 21), (2, 17, 3, 9))
     ]
     for call in calls:
@@ -124,7 +126,7 @@ def rows_alone(engine) -> int:
 def any_rows(engine) -> int:
     """A row's bits do not depend on how many come with it."""
     count = 0
-    for cell, dtype, persistently in itertools.product(sequences.FUNCTIONS, DTYPES, (False, True)):
+    for cell, dtype, persistently in itertools.product(sequences.CELLS, DTYPES, (False, True)):
         few, many = (
             sequences.Call(cell, (4, rows, 5, 9), dtype, persistent=persistently)
             for rows in (2, 33)
@@ -142,7 +144,7 @@ def chunks(depth: int) -> int:
     return -(-depth // 16)
 
 
-def many(engine, library, emulated: bool) -> int:
+def many(engine, library) -> int:
     """Enough rows and units for the step kernel's tiles of 32 rows; without slices, then."""
     rows, units = 130, 420
     tiles = 2 * -(-rows // 32)  # of 16 rows
@@ -154,10 +156,10 @@ def many(engine, library, emulated: bool) -> int:
     }
     for call, of_tile in calls.items():
         values = sequences.random_values(call)
-        if emulated:
+        if engine.engine.emulated:
             library.emulation_multiplied()
         want = check_sequences.check_forward(engine, call, values)
-        if emulated:
+        if engine.engine.emulated:
             got = library.emulation_multiplied()
             assert got == tiles * of_tile, f"{call}: {got} multiplications, not {tiles * of_tile}"
         check_sequences.check_backward(engine, call, values, want)
@@ -229,31 +231,30 @@ def tf32_chosen(engine, library) -> int:
     rows of a step with one GEMM, nor on a device without them; otherwise with the bits of float. A
     refused kernel leaves float, too."""
     count = 0
-    for cell, device in itertools.product(CELLS, DEVICES):
-        library.emulation_device(*device[0])
-        dims = device[1]
+    for device, dims, cell in cells_on_devices():
+        library.emulation_device(*device)
         base = sequences.Call(cell, dims, "float", persistent=True)
-        exact = check_persistent.all_bits(engine, base)
+        exact = all_bits(engine, base)
         library.emulation_multiplied()
         allowed = dataclasses.replace(base, allow_tf32=True)
         before = engine.engine.persistent_kernels()
-        rounded = [check_persistent.all_bits(engine, allowed)]
+        rounded = [all_bits(engine, allowed)]
         if engine.engine.persistent_kernels() > before:
             assert library.emulation_multiplied() > 0, f"{allowed}: not on tensor cores"
             assert rounded[0] != exact, f"{allowed}: not rounded"
             check_sequences.check_call(engine, allowed)
-        for order in check_persistent.ORDERS:
-            library.emulation_vary(order, check_persistent.ANY)
-            rounded.append(check_persistent.all_bits(engine, allowed))
-        library.emulation_vary(0, check_persistent.ANY)
+        for order in (1, 2):
+            library.emulation_vary(order, ANY)
+            rounded.append(all_bits(engine, allowed))
+        library.emulation_vary(0, ANY)
         assert len(set(rounded)) == 1, f"{allowed}: bits differ"
         library.emulation_capability(7)
         library.emulation_multiplied()
-        assert check_persistent.all_bits(engine, allowed) == exact, f"{allowed} without"
+        assert all_bits(engine, allowed) == exact, f"{allowed} without"
         library.emulation_capability(8)
         library.emulation_allow_together(0, 0)
-        assert check_persistent.all_bits(engine, allowed) == exact, f"{allowed} refused"
-        library.emulation_allow_together(check_persistent.ANY, 0)
+        assert all_bits(engine, allowed) == exact, f"{allowed} refused"
+        library.emulation_allow_together(ANY, 0)
         assert library.emulation_multiplied() == 0
         count += 1
     library.emulation_device(*check_persistent.DEVICE)
@@ -270,7 +271,7 @@ def without(engine, library) -> int:
     library.emulation_multiplied()
     count = 0
     for cell, dims in itertools.product(CELLS, ((4, 3, 2, 9), (4, 17, 2, 18))):
-        check_both_ways(engine, sequences.Call(cell, dims, DTYPES[count % 2]), True)
+        check_both_ways(engine, sequences.Call(cell, dims, DTYPES[count % 2]))
         count += 1
     assert library.emulation_multiplied() == 0
     library.emulation_capability(8)
@@ -280,20 +281,20 @@ def without(engine, library) -> int:
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
     engine = device_engine.Engine(arguments.library, unfilled=arguments.unfilled)
-    engine.sanitized = arguments.small and not arguments.emulated
+    engine.sanitized = arguments.small and not engine.emulated
     calls = sequences.Sequences(engine)
     library = engine.library
     checks = {"tensor cores, apart": lambda: apart(calls)}
     dims_list = SIZES[::3] if arguments.small else SIZES
-    checks["tensor cores, sizes"] = lambda: sizes(calls, dims_list, arguments.emulated)
+    checks["tensor cores, sizes"] = lambda: sizes(calls, dims_list)
     if not arguments.small:
         checks["tensor cores, rows alone"] = lambda: rows_alone(calls)
-        checks["tensor cores, many rows"] = lambda: many(calls, library, arguments.emulated)
+        checks["tensor cores, many rows"] = lambda: many(calls, library)
         checks["tensor cores, deep GEMMs"] = lambda: deep(calls)
     checks["tensor cores, TF32"] = lambda: as_tf32(
-        calls, TF32_SIZES if arguments.emulated or arguments.small else TF32_SIZES + TF32_LARGE
+        calls, TF32_SIZES if engine.emulated or arguments.small else TF32_SIZES + TF32_LARGE
     )
-    if arguments.emulated:
+    if engine.emulated:
         checks["tensor cores, TF32 chosen"] = lambda: tf32_chosen(calls, library)
         checks["tensor cores, any rows"] = lambda: any_rows(calls)
         checks["tensor cores, devices"] = lambda: devices(calls, library)

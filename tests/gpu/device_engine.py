@@ -9,38 +9,63 @@ import contextlib
 import ctypes
 import importlib
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from helpers import block_cells
 
-DTYPES = ("half", "bfloat16", "float", "double")  # the order of the shim's DType
-FUNCTIONS = (  # the order of the shim's Function
-    "GRUBlockCell",
-    "GRUBlockCellGrad",
-    "LSTMBlockCell",
-    "LSTMBlockCellGrad",
-    "GRUBlockCell, identity activations",
-    "LSTMBlockCell, identity activations",
-)
+DTYPES = ("half", "bfloat16", "float", "double")  # the order of the shim's types
+_FUNCTIONS = {
+    "GRUBlockCell": "GruCellForwardArgs",
+    "GRUBlockCellGrad": "GruCellBackwardArgs",
+    "LSTMBlockCell": "LstmCellForwardArgs",
+    "LSTMBlockCellGrad": "LstmCellBackwardArgs",
+}
 # Inputs that no equation of a Grad op reads, so that the argument structs lack them.
 _UNREAD = {
     "GRUBlockCellGrad": {"x", "b_ru", "b_c"},
     "LSTMBlockCellGrad": {"x", "h_prev", "w", "b"},
 }
+ANY = 2**31 - 1  # blocks of a grid in the emulation: no limit
 OUT_OF_MEMORY = "out of device memory"
-_UNWRITTEN = 0xFF  # NaN in every type
+UNWRITTEN = 0xFF  # NaN in every type
 
 
 class EngineError(Exception):
     """An error of the engine or of CUDA."""
 
 
-class _Options(ctypes.Structure):
+class _Call(ctypes.Structure):
+    """The shim's PlainCall."""
+
     _fields_ = (
-        ("forget_bias", ctypes.c_float),
-        ("cell_clip", ctypes.c_float),
-        ("use_peephole", ctypes.c_bool),
+        ("dtype", ctypes.c_int64),
+        ("numbers", ctypes.c_int64),
+        ("number_names", ctypes.POINTER(ctypes.c_char_p)),
+        ("values", ctypes.POINTER(ctypes.c_double)),
+        ("pointers", ctypes.c_int64),
+        ("pointer_names", ctypes.POINTER(ctypes.c_char_p)),
+        ("data", ctypes.POINTER(ctypes.c_void_p)),
+        ("rows", ctypes.c_int64),
+        ("lengths", ctypes.POINTER(ctypes.c_int64)),
+    )
+
+
+def _plain(dtype: str, numbers: Mapping, device: Mapping, lengths) -> _Call:
+    def names(of):
+        return (ctypes.c_char_p * len(of))(*(name.encode() for name in of))
+
+    rows = () if lengths is None else lengths
+    return _Call(
+        DTYPES.index(dtype),
+        len(numbers),
+        names(numbers),
+        (ctypes.c_double * len(numbers))(*numbers.values()),
+        len(device),
+        names(device),
+        (ctypes.c_void_p * len(device))(*(pointer.value for pointer in device.values())),
+        len(rows),
+        None if lengths is None else (ctypes.c_int64 * (len(rows) + 1))(*rows),
     )
 
 
@@ -63,12 +88,34 @@ def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
         return stored.astype(np.float64)
 
 
+def unwritten(shape: Sequence[int], dtype: str) -> np.ndarray:
+    """An array in memory that shows which of its elements are written: NaN in every type."""
+    kind = encode(np.zeros(0), dtype).dtype
+    return (
+        np.full(int(np.prod(shape)) * kind.itemsize, UNWRITTEN, np.uint8).view(kind).reshape(shape)
+    )
+
+
+def allocations_of(run: Callable[[int], object]) -> int:
+    """How many allocations `run`, given how many of them succeed, needs: each that fails is
+    reported, and without one that fails it succeeds."""
+    for allowed in range(1000):
+        try:
+            run(allowed)
+        except EngineError as error:
+            assert str(error) == OUT_OF_MEMORY, error
+        else:
+            return allowed
+    raise AssertionError("more allocations than it can need")
+
+
 class Engine:
     """The engine on the one device that the library finds."""
 
     def __init__(self, library: str | pathlib.Path, *, unfilled: bool = False):
         """unfilled: scratch is left as it is, else it is full of NaN."""
         self.library = ctypes.CDLL(str(library))
+        self.emulated = hasattr(self.library, "emulation_vary")
         self.library.blockrnn_fill_scratch(not unfilled)
         size, pointer = ctypes.c_size_t, ctypes.c_void_p
         for name, arguments in {
@@ -77,20 +124,14 @@ class Engine:
             "to_device": (pointer, pointer, size),
             "to_host": (pointer, pointer, size),
             "fill_zero": (pointer, size),
-            "call": (
-                ctypes.c_int,
-                ctypes.c_int,
-                ctypes.POINTER(ctypes.c_int64),
-                ctypes.POINTER(_Options),
-                ctypes.POINTER(pointer),
-                ctypes.c_int64,
-            ),
+            "call": (ctypes.c_char_p, ctypes.POINTER(_Call)),
         }.items():
             function = getattr(self.library, "blockrnn_" + name)
             function.argtypes = arguments
             function.restype = ctypes.c_char_p
             setattr(self, "_" + name, self._checked(function))
         self.library.blockrnn_persistent_kernels.restype = ctypes.c_int64
+        self.library.blockrnn_reserve_bytes.restype = ctypes.c_int64
         self.may_use_blas = True
         self.sanitized = False  # under a sanitizer persistent kernels may be refused
 
@@ -121,9 +162,6 @@ class Engine:
         stand_in.stand_in_connect(library.emulation_enqueue, library.emulation_fails_now)
         return stand_in
 
-    def device_count(self) -> int:
-        return self.library.blockrnn_device_count()
-
     def is_large(self) -> bool:
         """Whether persistent kernels of large layers fit: whether it is no smaller than an H200."""
         multiprocessors = self.library.blockrnn_multiprocessors()
@@ -145,6 +183,24 @@ class Engine:
         else:
             assert ran >= least, message
 
+    def repeats(self) -> Iterator[None]:
+        """Three times; in the emulation each with another order of threads, or other grids."""
+        for order, blocks in ((0, ANY), (1, ANY), (1, 3)):
+            if self.emulated:
+                self.library.emulation_vary(order, blocks)
+            yield
+        if self.emulated:
+            self.library.emulation_vary(0, ANY)
+
+    @contextlib.contextmanager
+    def running_late(self) -> Iterator[None]:
+        """In the emulation work runs when something waits for it, and not when it is queued."""
+        if self.emulated:
+            self.library.emulation_run_late(1)
+        yield
+        if self.emulated:
+            self.library.emulation_run_late(0)
+
     def put(self, host: np.ndarray) -> ctypes.c_void_p:
         device = ctypes.c_void_p()
         self._allocate(host.nbytes, ctypes.byref(device))
@@ -164,12 +220,41 @@ class Engine:
 
     def zeros(self, num_bytes: int) -> np.ndarray:
         """What FillZero makes of that many bytes, with 16 bytes after them that it must leave."""
-        host = np.full(num_bytes + 16, _UNWRITTEN, np.uint8)
+        host = np.full(num_bytes + 16, UNWRITTEN, np.uint8)
         device = self.put(host)
         self._fill_zero(device, num_bytes)
         self._to_host(host.ctypes.data, device, host.nbytes)
         self._free(device)
         return host
+
+    def call(
+        self,
+        function: str,
+        dtype: str,
+        numbers: Mapping[str, float],
+        inputs: Mapping[str, np.ndarray],
+        outputs: Mapping[str, np.ndarray],
+        lengths: Sequence[int] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """What becomes of `outputs`. Arrays are as they lie in memory.
+
+        function: the name of its argument struct. All else is by the names of that struct's
+        members; numbers also by those of the host interface, and of the shim's own options.
+        """
+        device = {}
+        try:
+            for name, array in {**inputs, **outputs}.items():
+                device[name] = self.put(array)
+            self._call(function.encode(), _plain(dtype, numbers, device, lengths))
+            return {name: self.fetch(device[name], like) for name, like in outputs.items()}
+        finally:
+            for pointer in device.values():
+                self.free(pointer)
+
+    def reserve_bytes(self, dtype: str, numbers: Mapping[str, float], lengths) -> int:
+        """The size of a reserve space of a stack's call."""
+        plain = _plain(dtype, numbers, {}, lengths)
+        return self.library.blockrnn_reserve_bytes(ctypes.byref(plain))
 
     def run(
         self,
@@ -187,41 +272,20 @@ class Engine:
         inputs: by name, as they lie in memory. Without use_peephole the peepholes are not given at
         all, and their gradients, which the engine then leaves to its caller, are missing.
         """
-        peepholes = attrs.get("use_peephole", False)
-        unread = _UNREAD.get(op.name, set())
-        names = [name for name in op.inputs if name not in unread]
-        host = {name: inputs[name] for name in names}
-        stored = encode(np.zeros(0), dtype).dtype
-        for name, shape in op.output_shapes(dims).items():
-            host[name] = np.full(int(np.prod(shape)) * stored.itemsize, _UNWRITTEN, np.uint8)
-            host[name] = host[name].view(stored).reshape(shape)
-        if not peepholes:
-            for name, expressions in {**op.inputs, **op.outputs}.items():
-                if expressions == ("P",) and name in host:
-                    host[name] = np.zeros(0, stored)
-        device = {name: self.put(value) for name, value in host.items()}
-        # The attributes' defaults are the op's; the engine has none of its own.
-        options = _Options(
-            attrs.get("forget_bias", 1.0), attrs.get("cell_clip", 3.0), bool(peepholes)
+        numbers = dict(zip(("dims.batch", "dims.input", "dims.units"), dims, strict=True))
+        numbers |= {"identity": identity, "scratch_calls": scratch_calls}
+        missing = set(_UNREAD.get(op.name, ()))
+        if "wci" in op.inputs:
+            # The attributes' defaults are the op's; the engine has none of its own.
+            options = {"forget_bias": 1.0, "cell_clip": 3.0, "use_peephole": False, **attrs}
+            numbers |= {f"options.{name}": value for name, value in options.items()}
+            if not options["use_peephole"]:
+                missing |= {n for n, e in {**op.inputs, **op.outputs}.items() if e == ("P",)}
+        shapes = op.output_shapes(dims)
+        return self.call(
+            _FUNCTIONS[op.name],
+            dtype,
+            numbers,
+            {name: inputs[name] for name in op.inputs if name not in missing},
+            {name: unwritten(shapes[name], dtype) for name in shapes if name not in missing},
         )
-        function = op.name + (", identity activations" if identity else "")
-        try:
-            self._call(
-                FUNCTIONS.index(function),
-                DTYPES.index(dtype),
-                (ctypes.c_int64 * 3)(*dims),
-                ctypes.byref(options),
-                (ctypes.c_void_p * len(device))(*(p.value for p in device.values())),
-                scratch_calls,
-            )
-            for name in op.outputs:
-                if host[name].nbytes:
-                    self._to_host(host[name].ctypes.data, device[name], host[name].nbytes)
-        finally:
-            for pointer in device.values():
-                self._free(pointer)
-        return {
-            name: host[name]
-            for name, expressions in op.outputs.items()
-            if peepholes or expressions != ("P",)
-        }

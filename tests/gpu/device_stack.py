@@ -5,8 +5,8 @@ Arrays are those of a `Call` of cudnn_calls.py, in float64; results are in memor
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
+import functools
 
 import device_engine
 import numpy as np
@@ -14,22 +14,8 @@ from helpers import cudnn_calls
 from helpers.cudnn_calls import Call
 from helpers.reference import stack
 
-_UNWRITTEN = 0xFF  # NaN in every type
+_COTANGENTS = ("output_backprop", "output_h_backprop", "output_c_backprop")
 GRADIENTS = ("input_backprop", "input_h_backprop", "input_c_backprop", "params_backprop")
-
-
-class _Plain(ctypes.Structure):
-    """As the shim's PlainStack."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("dtype", "mode", "layers", "directions", "input")),
-        *((name, ctypes.c_int64) for name in ("units", "proj", "projected", "skip_input")),
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "time_major")),
-        ("philox", ctypes.c_int64 * 6),
-        *((name, ctypes.c_int64) for name in ("with_blas", "allow_tf32", "block_bytes")),
-        ("scratch_calls", ctypes.c_int64),
-        ("dropout", ctypes.c_double),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,73 +33,71 @@ DEFAULT = Options()
 
 
 class Stack:
-    """The engine's stacks, as the shim gives them. Arrays are those of a Call, as float64."""
+    """The engine's stacks. Arrays are those of a Call, as float64."""
 
     def __init__(self, library: str, *, unfilled: bool = False):
         self.engine = device_engine.Engine(library, unfilled=unfilled)
-        self._run = self.engine.library.blockrnn_stack
-        self._run.restype = ctypes.c_char_p
-        self._reserve_bytes = self.engine.library.blockrnn_stack_reserve_bytes
-        self._reserve_bytes.restype = ctypes.c_int64
 
     def forward(self, call: Call, dtype: str, arrays, options=DEFAULT, training=True):
         """Outputs by name as they lie in memory, the reserve space among them."""
-        host = {k: _stored(call, v, dtype) for k, v in arrays.items()}
-        output = (call.steps, call.batch, call.net.directions * call.net.width)
+        key, counter = options.philox[:2], options.philox[2:]
+        numbers = self._numbers(call, options)
+        numbers |= {f"philox.key[{n}]": value for n, value in enumerate(key)}
+        numbers |= {f"philox.counter[{n}]": value for n, value in enumerate(counter)}
         shapes = call.shapes()
-        for name, like in (
-            ("output", output), ("output_h", shapes["input_h"]), ("output_c", shapes["input_c"])
-        ):  # fmt: skip
-            host[name] = _unwritten(call, like, dtype)
-        plain, lengths = self._plain(call, dtype, options), _lengths(call)
-        size = self._reserve_bytes(ctypes.byref(plain), lengths) if training else 0
-        host["reserve"] = np.full(size, _UNWRITTEN, np.uint8)
-        left_out = set() if training else {"reserve"}
-        if call.net.mode != "lstm":
-            left_out |= {"input_c", "output_c"}
-        outputs = ("output", "output_h", "output_c", "reserve")
-        return self._call(False, plain, lengths, host, left_out, outputs)
+        outputs = {
+            "output": (call.steps, call.batch, call.net.directions * call.net.width),
+            "output_h": shapes["input_h"],
+            "output_c": shapes["input_c"],
+        }
+        host = {name: _unwritten(call, shape, dtype) for name, shape in outputs.items()}
+        if training:
+            size = self.engine.reserve_bytes(dtype, numbers, call.lengths)
+            host["reserve"] = np.full(size, device_engine.UNWRITTEN, np.uint8)
+        given = {name: _stored(call, value, dtype) for name, value in arrays.items()}
+        return self._call("RnnStackForwardArgs", call, dtype, numbers, given, host)
 
     def backward(self, call: Call, dtype, arrays, found, cotangents, options=DEFAULT):
         """Gradients by name as they lie in memory. cotangents: None is zeros."""
-        host = {k: _stored(call, v, dtype) for k, v in arrays.items()}
-        host["output"] = found["output"]
-        names = ("output_backprop", "output_h_backprop", "output_c_backprop")
-        for name, value in zip(names, cotangents, strict=True):
-            host[name] = _stored(call, np.zeros(0) if value is None else value, dtype)
-        host["reserve"] = found["reserve"]
-        for name, like in zip(GRADIENTS, call.shapes().values(), strict=True):
-            host[name] = _unwritten(call, like, dtype)
-        left_out = {k for k, v in zip(names, cotangents, strict=True) if v is None}
-        if call.net.mode != "lstm":
-            left_out |= {"input_c", "output_c_backprop", "input_c_backprop"}
-        plain = self._plain(call, dtype, options)
-        return self._call(True, plain, _lengths(call), host, left_out, GRADIENTS)
+        given = {name: _stored(call, value, dtype) for name, value in arrays.items()}
+        for name, value in zip(_COTANGENTS, cotangents, strict=True):
+            if value is not None:
+                given[name] = _stored(call, value, dtype)
+        given |= {name: found[name] for name in ("output", "reserve")}
+        shapes = zip(GRADIENTS, call.shapes().values(), strict=True)
+        outputs = {name: _unwritten(call, shape, dtype) for name, shape in shapes}
+        numbers = self._numbers(call, options)
+        return self._call("RnnStackBackwardArgs", call, dtype, numbers, given, outputs)
 
-    def _plain(self, call: Call, dtype: str, options: Options) -> _Plain:
+    def _numbers(self, call: Call, options: Options) -> dict[str, float]:
         net = call.net
-        return _Plain(
-            device_engine.DTYPES.index(dtype), cudnn_calls.MODES.index(net.mode),
-            net.layers, net.directions, net.inputs, net.units, net.width, bool(net.num_proj),
-            net.skip, call.steps, call.batch, call.time_major,
-            (ctypes.c_int64 * 6)(*options.philox), options.blas and self.engine.may_use_blas,
-            options.allow_tf32, options.block_bytes, options.scratch_calls, call.dropout,
-        )  # fmt: skip
+        geometry = {
+            "mode": cudnn_calls.MODES.index(net.mode),
+            "layers": net.layers,
+            "directions": net.directions,
+            "input": net.inputs,
+            "units": net.units,
+            "proj": net.width,
+            "projected": bool(net.num_proj),
+            "skip_input": net.skip,
+        }
+        numbers = {f"geometry.{name}": value for name, value in geometry.items()}
+        numbers |= {name: getattr(call, name) for name in ("steps", "batch", "time_major")}
+        numbers |= {"dropout": call.dropout, "alignment": 256}
+        numbers |= {name: getattr(options, name) for name in ("allow_tf32", "scratch_calls")}
+        numbers["with_blas"] = options.blas and self.engine.may_use_blas
+        if options.block_bytes:
+            numbers["block_bytes"] = options.block_bytes
+        return numbers
 
-    def _call(self, backward, plain, lengths, host, left_out, outputs):
-        device = {k: self.engine.put(v) for k, v in host.items() if k not in left_out}
-        pointers = [device[k].value if k in device else None for k in host]
-        try:
-            error = self._run(
-                int(backward), ctypes.byref(plain), lengths,
-                (ctypes.c_void_p * len(pointers))(*pointers),
-            )  # fmt: skip
-            if error is not None:
-                raise device_engine.EngineError(error.decode())
-            return {k: self.engine.fetch(device[k], host[k]) for k in outputs if k in device}
-        finally:
-            for pointer in device.values():
-                self.engine.free(pointer)
+    def _call(self, function, call: Call, dtype, numbers, inputs, outputs):
+        def wanted(arrays):
+            of_cell_state = () if call.net.mode == "lstm" else ("_c", "_c_backprop")
+            return {k: v for k, v in arrays.items() if not k.endswith(of_cell_state)}
+
+        return self.engine.call(
+            function, dtype, numbers, wanted(inputs), wanted(outputs), call.lengths
+        )
 
 
 def _stored(call: Call, values, dtype: str) -> np.ndarray:
@@ -121,12 +105,17 @@ def _stored(call: Call, values, dtype: str) -> np.ndarray:
 
 
 def _unwritten(call: Call, shape, dtype: str) -> np.ndarray:
-    empty = device_engine.encode(call.laid_out(np.zeros(shape)), dtype)
-    return np.full(empty.nbytes, _UNWRITTEN, np.uint8).view(empty.dtype).reshape(empty.shape)
+    return device_engine.unwritten(call.laid_out(np.empty(shape)).shape, dtype)
 
 
-def _lengths(call: Call):
-    return None if call.lengths is None else (ctypes.c_int64 * call.batch)(*call.lengths)
+def both_directions(stack: Stack, call: Call, dtype: str, options=DEFAULT):
+    """A forward call and its backward, as functions that `options` may be given to."""
+    arrays, cotangents = exact(call.random("double"), dtype), cotangents_of(call, dtype)
+    found = stack.forward(call, dtype, arrays, options)
+    return (
+        functools.partial(stack.forward, call, dtype, arrays, options=options),
+        functools.partial(stack.backward, call, dtype, arrays, found, cotangents, options=options),
+    )
 
 
 def exact(arrays, dtype: str):

@@ -53,7 +53,7 @@ def python(*words: object) -> tuple[str, ...]:
 
 
 def check(name: str, arguments: argparse.Namespace, *options: str) -> tuple[str, ...]:
-    emulated = ("--emulated", "--cublas", arguments.cublas) if arguments.emulate else ()
+    emulated = ("--cublas", arguments.cublas) if arguments.emulate else ()
     return python(HERE / name, "--library", arguments.library, *emulated, *options)
 
 

@@ -61,24 +61,20 @@ def _end(process: subprocess.Popen, *, group: bool) -> None:
 
 
 class Runner:
-    """Runs check programs, each for at most `timeout` seconds, and records their outcomes.
+    """Runs check programs, each for at most `timeout` seconds, and records what became of each.
 
-    The first failure ends the whole run, unless keep_going. jobs: concurrent programs, for the
-    emulation only: a GPU runs one at a time.
+    jobs: concurrent programs, for the emulation only: a GPU runs one at a time.
     """
 
-    def __init__(self, *, keep_going: bool, timeout: float | None, jobs: int = 1):
-        self._keep_going, self._timeout, self._jobs = keep_going, timeout, jobs
+    def __init__(self, *, timeout: float | None, jobs: int = 1):
+        self._timeout, self._jobs = timeout, jobs
         self._names = {outcome: [] for outcome in ("passed", "failed", "timed out", "not run")}
 
     def add(self, name: str, outcome: str, why: str = "") -> None:
         """outcome: "passed", "failed", "timed out" or "not run"."""
         self._names[outcome].append(name)
-        message = f"{name} {outcome}: {why}"
-        if outcome in ("failed", "timed out") and not self._keep_going:
-            sys.exit(message)
         if why:
-            print(message, flush=True)
+            print(f"{name} {outcome}: {why}", flush=True)
 
     def run(
         self,
@@ -94,15 +90,12 @@ class Runner:
             command = [*under, sys.executable, HERE / name, "--library", library, *options]
             return call(command, self._timeout, captured=self._jobs > 1)
 
-        pool = concurrent.futures.ThreadPoolExecutor(self._jobs)
-        try:
-            # With one job the pool is not used: it would start programs that nothing waits for.
+        with concurrent.futures.ThreadPoolExecutor(self._jobs) as pool:
+            # With one job the pool is not used: it would start the next program too early.
             results = pool.map(one, names) if self._jobs > 1 else map(one, names)
             for name, (code, output) in zip(names, results, strict=True):
                 print(output, end="", flush=True)
                 self.add(f"{kind} {name}".lstrip(), *self._outcome(code))
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def _outcome(self, code: int | None) -> tuple[str, str]:
         if code is None:
@@ -115,10 +108,9 @@ class Runner:
 
     def finish(self, ok: str) -> None:
         """The end of the run: `ok` if something passed and nothing failed."""
-        if self._keep_going:
-            for outcome, names in self._names.items():
-                if names:
-                    print(f"{outcome}: {', '.join(names)}")
+        for outcome, names in self._names.items():
+            if names:
+                print(f"{outcome}: {', '.join(names)}")
         if self._names["failed"] or self._names["timed out"]:
             sys.exit(1)
         if self._names["passed"]:

@@ -6,7 +6,6 @@ unit. Here they are converted to the layout of the call's shape, and back.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 
 import device_engine
@@ -16,7 +15,9 @@ from helpers.reference import sequence as sequence_oracle
 # Cells whose steps may be one persistent kernel, and whose forward has an identity for activations.
 PLAIN = ("rnn", "lstm", "gru", "gru_after")
 NORMALIZED = ("layer_norm_lstm", "layer_norm_gru")
-FUNCTIONS = (*PLAIN, *NORMALIZED)  # forward, then backward, in the shim's Function
+CELLS = (*PLAIN, *NORMALIZED)
+# Those that save more than h, which backward may compute again.
+RECOMPUTED = tuple(cell for cell in CELLS if sequence_oracle.saved_names(cell))
 GATES = {
     "rnn": (("h",),),
     "lstm": (("i", "ci", "f", "o"), ("i", "f", "ci", "o")),
@@ -25,67 +26,35 @@ GATES = {
     "layer_norm_lstm": (("i", "ci", "f", "o"), ("i", "f", "ci", "o")),
     "layer_norm_gru": (("r", "u", "c"), ("u", "r", "c")),
 }
-_UNWRITTEN = 0xFF  # NaN in every type
 _BYTES = ("mask", "zoneout_h", "zoneout_c")
 
-_LAYER_NORM_LSTM = (
-    "mask x cs_prev h_prev recurrent_dropout w_x w_h b gamma_x beta_x gamma_h beta_h gamma_c beta_c"
+_STRUCTS = {
+    "rnn": "SimpleRnn",
+    "lstm": "LstmSequence",
+    "gru": "GruSequence",
+    "gru_after": "GruAfterSequence",
+    "layer_norm_lstm": "LayerNormLstm",
+    "layer_norm_gru": "LayerNormGru",
+}
+# Members of the argument structs that have other names here.
+_MEMBERS = {"zoneout_h": "zoneout_h.kept", "zoneout_c": "zoneout_c.kept"}
+# Those of a gru, whose arrays are two: of r and u, and of c.
+_GRU_MEMBERS = {"w_x": ("w_ru_x", "w_c_x"), "w_h": ("w_ru_h", "w_c_h"), "b_x": ("b_ru", "b_c")}
+# Numbers of a call by the names of the members, for all cells and for some.
+_SHAPE = (
+    *("time_major", "backwards", "skip_input", "projected_input"),
+    *("state_stride", "weights_by_unit", "saved_in_steps"),
 )
-_LAYER_NORM_GRU = "mask x h_prev recurrent_dropout w_x w_h b_x b_h gamma_x beta_x gamma_h beta_h"
-# The fields of the argument structs in their order; a name with a dot is a part of one.
-_FORWARD = {
-    "rnn": "mask x h_prev recurrent_dropout w_x w_h b b_h : h h_last",
-    "lstm": "mask x cs_prev h_prev recurrent_dropout zoneout_h zoneout_c w_x w_h w_p wci wcf wco"
-    " b b_h : i cs f o ci co h cs_last h_last",
-    "gru": "mask x h_prev recurrent_dropout zoneout_h w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c"
-    " : r u c h h_last",
-    "gru_after": "mask x h_prev recurrent_dropout zoneout_h w_x w_h b_x b_h : r u c hc h h_last",
-    "layer_norm_lstm": f"{_LAYER_NORM_LSTM} : x_hat h_hat rstd cs h cs_last h_last",
-    "layer_norm_gru": f"{_LAYER_NORM_GRU} : x_hat h_hat rstd h h_last",
+_HOST = ("persistent", "allow_tf32", "blas_step_work", "scratch_calls", "span_steps")
+_OPTIONS = ("forget_bias", "cell_clip", "use_peephole")
+_OF_CELL = {
+    "rnn": ("relu",),
+    "lstm": ("layout", "proj"),
+    "gru": (),
+    "gru_after": ("layout",),
+    "layer_norm_lstm": ("layout", "epsilon", "norm_output_only"),
+    "layer_norm_gru": ("layout", "epsilon"),
 }
-_BACKWARD = {
-    "rnn": "mask x h_prev recurrent_dropout w_x w_h h h_grad h_last_grad : x h_prev w_x w_h b",
-    "lstm": "mask x cs_prev h_prev recurrent_dropout zoneout_h zoneout_c w_x w_h w_p wci wcf wco"
-    " i cs f o ci co h cs_grad h_grad cs_last_grad h_last_grad"
-    " : x cs_prev h_prev w_x w_h w_p wci wcf wco b",
-    "gru": "mask x h_prev recurrent_dropout zoneout_h w_x.ru w_h.ru w_x.c w_h.c r u c h h_grad"
-    " h_last_grad : x h_prev w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c",
-    "gru_after": "mask x h_prev recurrent_dropout zoneout_h w_x w_h r u c hc h h_grad h_last_grad"
-    " : x h_prev w_x w_h b_x b_h",
-    "layer_norm_lstm": f"{_LAYER_NORM_LSTM} x_hat h_hat rstd cs h"
-    " cs_grad h_grad cs_last_grad h_last_grad"
-    " : x cs_prev h_prev w_x w_h b gamma_x beta_x gamma_h beta_h gamma_c beta_c",
-    "layer_norm_gru": f"{_LAYER_NORM_GRU} x_hat h_hat rstd h h_grad h_last_grad"
-    " : x h_prev w_x w_h b_x b_h gamma_x beta_x gamma_h beta_h",
-}
-# The inputs of the backward with span_steps besides these.
-_RECOMPUTE = {"lstm": " b", "gru": " b_x.ru b_x.c", "gru_after": " b_x b_h"}
-_RECOMPUTE |= dict.fromkeys(NORMALIZED, "")
-# The cells with an engine function that runs the forward pass again.
-RECOMPUTED = tuple(_RECOMPUTE)
-
-
-class _Plain(ctypes.Structure):
-    """As the shim's PlainSequence."""
-
-    _fields_ = (
-        *(
-            (name, ctypes.c_int64)
-            for name in (
-                *("function", "dtype", "steps", "batch", "input", "units", "proj"),
-                *("time_major", "backwards", "skip_input", "projected_input"),
-                *("state_stride", "h_width", "weights_by_unit", "saved_in_steps"),
-                *("relu", "layout", "use_peephole", "identity", "with_blas", "persistent"),
-                *("allow_tf32", "block_bytes", "blas_step_work", "scratch_calls", "span_steps"),
-                "norm_output_only",
-            )
-        ),
-        ("forget_bias", ctypes.c_double),
-        ("cell_clip", ctypes.c_double),
-        ("zoneout_rate_h", ctypes.c_double),
-        ("zoneout_rate_c", ctypes.c_double),
-        ("epsilon", ctypes.c_double),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +79,7 @@ class Call:
     saved_in_steps: bool = False
     relu: bool = False
     identity: bool = False  # forward alone: activations that do nothing
-    peephole: bool = False
+    use_peephole: bool = False
     forget_bias: float = 0.0
     cell_clip: float = 0.0
     zoneout: str = ""  # "draws", or "mean"; of an lstm without co in the backward
@@ -188,7 +157,7 @@ class Call:
         shapes["w_h"] = (p, columns)
         if self.proj:
             shapes["w_p"] = (p, h)
-        if self.peephole:
+        if self.use_peephole:
             shapes |= dict.fromkeys(("wci", "wcf", "wco"), (h,))
         shapes["b_x" if "gru" in self.cell else "b"] = (columns,)
         if self.has_b_h_grad or (self.state_bias and self.cell in ("rnn", "lstm")):
@@ -318,8 +287,8 @@ class _Memory:
         """Whether everything that does not belong to this sequence is unchanged."""
         rest = memory.copy()
         if self.kind(name) in ("h", "state"):
-            self.view(name, rest).view(np.uint8)[...] = _UNWRITTEN
-            return bool((rest.view(np.uint8) == _UNWRITTEN).all())
+            self.view(name, rest).view(np.uint8)[...] = device_engine.UNWRITTEN
+            return bool((rest.view(np.uint8) == device_engine.UNWRITTEN).all())
         return True
 
 
@@ -328,13 +297,6 @@ class Sequences:
 
     def __init__(self, engine: device_engine.Engine):
         self.engine = engine
-        self._run = engine.library.blockrnn_sequence
-        self._run.restype = ctypes.c_char_p
-        self._run.argtypes = (
-            ctypes.POINTER(_Plain),
-            ctypes.POINTER(ctypes.c_void_p),
-            ctypes.c_void_p,
-        )
 
     def forward(self, call: Call, values) -> dict[str, np.ndarray]:
         """h, what is saved and the last states by name, as they lie in memory but [T, B, …]."""
@@ -345,129 +307,74 @@ class Sequences:
         shapes |= {"h": (t, b, call.width), "h_last": (b, call.width)}
         if call.has_cs:
             shapes["cs_last"] = (b, h)
-        shapes = {name: shape for name, shape in shapes.items() if name not in call.without}
-        return self._call(call, 0, _FORWARD[call.cell], values, shapes)
+        return self._call(call, "Forward", values, shapes)
 
     def backward(self, call: Call, values) -> dict[str, np.ndarray]:
         """Gradients by the names of the inputs; `values` as sequence_oracle.backward has them."""
         shapes = call.shapes()
         for name in ("recurrent_dropout", *(() if call.has_b_h_grad else ("b_h",))):
             shapes.pop(name, None)
-        shapes = {name: shape for name, shape in shapes.items() if name not in call.without}
-        takes, gives = _BACKWARD[call.cell].split(":")
-        if call.span_steps:
-            takes += _RECOMPUTE[call.cell]
-        return self._call(call, 1, f"{takes}:{gives}", values, shapes)
+        if not call.span_steps and call.cell not in NORMALIZED:  # no forward pass that reads them
+            values = {name: v for name, v in values.items() if name not in ("b", "b_x", "b_h")}
+        return self._call(call, "Backward", values, shapes)
 
-    def _call(self, call: Call, backward: int, fields: str, values, shapes):
+    def _call(self, call: Call, direction: str, values, shapes):
         """shapes: of the outputs, as the oracle has them."""
-        memory = _Memory(call)
-        takes, gives = (part.split() for part in fields.split(":"))
-        if backward and call.peephole is False:
-            gives = [name for name in gives if name not in ("wci", "wcf", "wco")]
-        host, outputs = {}, {}
-        for name in takes:
-            if name.split(".")[0] in values:
-                host[name] = self._encoded(call, memory, name, values)
-        for name in gives:
-            whole = name.split(".")[0]
-            if whole in shapes:
-                like = _part_shape(call, name, shapes[whole])
-                item = device_engine.encode(np.zeros(0), call.dtype).dtype
-                size = int(np.prod(memory.shape(whole, like))) * item.itemsize
-                array = np.full(size, _UNWRITTEN, np.uint8).view(item)
-                outputs[name] = array.reshape(memory.shape(whole, like))
-        pointers = []
-        try:
-            for name in takes:
-                pointers.append(self.engine.put(host[name]) if name in host else None)
-            gives = fields.split(":")[1].split()
-            for name in gives:
-                pointers.append(self.engine.put(outputs[name]) if name in outputs else None)
-            self._queue(call, backward, pointers)
-            got = {
-                name: self.engine.fetch(pointer, outputs[name])
-                for name, pointer in zip(gives, pointers[len(takes) :], strict=True)
-                if name in outputs
-            }
-        finally:
-            for pointer in pointers:
-                if pointer is not None:
-                    self.engine.free(pointer)
-        return _joined(call, memory, got, shapes)
+        memory, suffix = _Memory(call), "_grad" if direction == "Backward" else ""
+        inputs, outputs = {}, {}
+        for name, value in values.items():
+            for member, columns in _members(call, name):
+                part = np.asarray(value)[..., columns]
+                inputs[member] = _encoded(call, memory, name, part)
+        wanted = {name: shape for name, shape in shapes.items() if name not in call.without}
+        parts = [
+            (name, member + suffix, np.empty(shape)[..., columns].shape)
+            for name, shape in wanted.items()
+            for member, columns in _members(call, name)
+        ]
+        for name, member, like in parts:
+            outputs[member] = device_engine.unwritten(memory.shape(name, like), call.dtype)
+        found = self.engine.call(
+            f"{_STRUCTS[call.cell]}{direction}Args", call.dtype,
+            self._numbers(call, direction), inputs, outputs, call.lengths,
+        )  # fmt: skip
+        taken = {name: [] for name in wanted}
+        for name, member, like in parts:
+            array = found[member]
+            assert memory.untouched(name, array), f"{call}: {member} is written past its part"
+            taken[name].append(memory.take(name, array, like))
+        return {name: np.concatenate(arrays, axis=-1) for name, arrays in taken.items()}
 
-    @staticmethod
-    def _encoded(call: Call, memory: _Memory, name: str, values) -> np.ndarray:
-        whole = name.split(".")[0]
-        value = _part(call, name, np.asarray(values[whole]))
-        if whole in _BYTES:
-            stored_bytes = np.zeros(memory.shape(whole, value.shape), np.uint8)
-            memory.put(whole, value, stored_bytes)
-            return stored_bytes
-        # NaN wherever nothing is to be read.
-        array = np.full(memory.shape(whole, value.shape), np.nan)
-        memory.put(whole, value, array)
-        return device_engine.encode(array, call.dtype)
-
-    def _queue(self, call: Call, backward: int, pointers) -> None:
-        t, b, i, h = call.dims
-        plain = _Plain(
-            function=2 * FUNCTIONS.index(call.cell) + backward,
-            dtype=device_engine.DTYPES.index(call.dtype),
-            steps=t,
-            batch=b,
-            input=i,
-            units=h,
-            proj=call.proj,
-            h_width=call.width + call.h_extra if call.h_extra else 0,
-            use_peephole=call.peephole,
-            zoneout_rate_h=call.zoneout_rates[0],
-            zoneout_rate_c=call.zoneout_rates[1],
-            with_blas=call.with_blas and self.engine.may_use_blas,
-            **{
-                name: getattr(call, name)
-                for name in (
-                    *("time_major", "backwards", "skip_input", "projected_input"),
-                    *("state_stride", "weights_by_unit", "saved_in_steps", "relu", "layout"),
-                    *("identity", "persistent", "allow_tf32", "block_bytes", "blas_step_work"),
-                    *("scratch_calls", "span_steps", "norm_output_only"),
-                    *("forget_bias", "cell_clip", "epsilon"),
-                )
-            },
-        )
-        lengths = None if call.lengths is None else np.array(call.lengths, np.int64)
-        error = self._run(
-            ctypes.byref(plain),
-            (ctypes.c_void_p * len(pointers))(*(None if p is None else p.value for p in pointers)),
-            None if lengths is None else lengths.ctypes.data,
-        )
-        if error is not None:
-            raise device_engine.EngineError(error.decode())
+    def _numbers(self, call: Call, direction: str) -> dict[str, float]:
+        numbers = {
+            f"shape.{name}": size
+            for name, size in zip(("steps", "batch", "input", "units"), call.dims, strict=True)
+        }
+        numbers |= {f"shape.{name}": getattr(call, name) for name in _SHAPE}
+        numbers["shape.h_width"] = call.width + call.h_extra if call.h_extra else 0
+        numbers |= {name: getattr(call, name) for name in (*_HOST, *_OF_CELL[call.cell])}
+        if call.cell == "lstm":
+            numbers |= {f"options.{name}": getattr(call, name) for name in _OPTIONS}
+            numbers["zoneout_c.rate"] = call.zoneout_rates[1]
+        numbers["zoneout_h.rate"] = call.zoneout_rates[0]
+        numbers["identity"] = call.identity and direction == "Forward"
+        numbers["with_blas"] = call.with_blas and self.engine.may_use_blas
+        if call.block_bytes:
+            numbers["block_bytes"] = call.block_bytes
+        return numbers
 
 
-def _columns(call: Call, name: str) -> slice:
-    """Of the gates that the part of a name after the dot lists."""
-    h = call.dims[3]
-    if "." not in name:
-        return slice(None)
-    return slice(0, 2 * h) if name.endswith(".ru") else slice(2 * h, 3 * h)
+def _members(call: Call, name: str):
+    """The members of the struct that have an array, and which columns of it each has."""
+    if call.cell == "gru" and name in _GRU_MEMBERS:
+        h = call.dims[3]
+        return tuple(zip(_GRU_MEMBERS[name], (slice(2 * h), slice(2 * h, None)), strict=True))
+    return ((_MEMBERS.get(name, name), slice(None)),)
 
 
-def _part(call: Call, name: str, value: np.ndarray) -> np.ndarray:
-    return value[..., _columns(call, name)]
-
-
-def _part_shape(call: Call, name: str, shape):
-    return np.empty(shape)[..., _columns(call, name)].shape
-
-
-def _joined(call: Call, memory: _Memory, got, shapes) -> dict[str, np.ndarray]:
-    joined = {}
-    for name, array in got.items():
-        whole = name.split(".")[0]
-        assert memory.untouched(whole, array), f"{call}: {name} is written past its part"
-        part = memory.take(whole, array, _part_shape(call, name, shapes[whole]))
-        if whole in joined:
-            part = np.concatenate([joined[whole], part], axis=-1)
-        joined[whole] = part
-    return joined
+def _encoded(call: Call, memory: _Memory, name: str, value: np.ndarray) -> np.ndarray:
+    """An input in memory, with NaN wherever nothing is to be read."""
+    shape = memory.shape(name, value.shape)
+    array = np.zeros(shape, np.uint8) if name in _BYTES else np.full(shape, np.nan)
+    memory.put(name, value, array)
+    return array if name in _BYTES else device_engine.encode(array, call.dtype)

@@ -1,135 +1,251 @@
 // Defines the C functions through which the checks in tests/gpu call the CUDA
-// engine: device memory, single calls, and errors as text (null for success).
+// engine: device memory, and any of its functions by the name of the argument
+// struct, whose members are set by name. Errors are text, null for success.
 // Compiled by nvcc for a GPU, or by a host compiler for the emulation.
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "cc/core/activations.h"
-#include "cc/core/gru_cell.h"
-#include "cc/core/lstm_cell.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/engine_args.h"
+#include "cc/core/reserve_space.h"
+#include "cc/core/argument_members.h"
+#include "cc/kernels/cuda/blas/cublas.h"
+#include "cc/kernels/cuda/cells/gru_after_sequence.cuh"
 #include "cc/kernels/cuda/cells/gru_block_cell.cuh"
+#include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
 #include "cc/kernels/cuda/cells/lstm_block_cell.cuh"
+#include "cc/kernels/cuda/cells/lstm_sequence_forward.cuh"
+#include "cc/kernels/cuda/cells/simple_rnn_sequence.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
+#include "tests/gpu/plain_blas.cuh"
 #include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
+// A call, except for its function. NOLINTNEXTLINE: device_engine.py mirrors it.
+struct PlainCall {
+  int64_t dtype;  // half, bfloat16, float, double
+  int64_t numbers;
+  const char* const* number_names;
+  const double* values;
+  int64_t pointers;
+  const char* const* pointer_names;
+  void* const* data;       // in device memory
+  int64_t rows;            // that have a length
+  const int64_t* lengths;  // in host memory, or null
+};
+
 namespace blockrnn::cuda {
 namespace {
 
-// One value for each type of the engine, in the order of device_engine.py.
-enum class DType : int { kHalf, kBfloat16, kFloat, kDouble };
-
-enum class Function : int {
-  kGruForward,
-  kGruBackward,
-  kLstmForward,
-  kLstmBackward,
-  kGruForwardIdentity,
-  kLstmForwardIdentity,
+// What a call needs besides the engine's own structs.
+struct CallOptions {
+  bool identity = false;      // forward alone: activations that do nothing
+  bool with_blas = false;     // cuBLAS, else the checks' own BLAS
+  int64_t scratch_calls = 0;  // allocations that succeed
+  int64_t alignment = 1;      // of scratch (scratch.cuh)
+  int64_t repeats = 1;        // of a GEMM, within one call of the BLAS
 };
 
-// The arguments of a call: pointers in the order of the fields.
-struct Call {
-  Function function;
-  CellDims dims;
-  LstmOptions options;
-  void* const* pointers;
+// clang-format off
+#define BLOCKRNN_NUMBERS(F)                                                    \
+  F(dims.batch) F(dims.input) F(dims.units) F(options.forget_bias)             \
+  F(options.cell_clip) F(options.use_peephole) F(shape.steps) F(shape.batch)   \
+  F(shape.input) F(shape.units) F(shape.time_major) F(shape.backwards)         \
+  F(shape.skip_input) F(shape.projected_input) F(shape.state_stride)           \
+  F(shape.h_width) F(shape.weights_by_unit) F(shape.saved_in_steps) F(relu)    \
+  F(layout) F(proj) F(zoneout_h.rate) F(zoneout_c.rate) F(epsilon)             \
+  F(norm_output_only) F(span_steps) F(geometry.mode) F(geometry.layers)        \
+  F(geometry.directions) F(geometry.input) F(geometry.units) F(geometry.proj)  \
+  F(geometry.projected) F(geometry.skip_input) F(steps) F(batch)               \
+  F(time_major) F(dropout) F(philox.key[0]) F(philox.key[1])                   \
+  F(philox.counter[0]) F(philox.counter[1]) F(philox.counter[2])               \
+  F(philox.counter[3]) F(rows) F(columns) F(depth) F(type) F(a.stride)         \
+  F(a.transposed) F(b.stride) F(b.transposed) F(c_stride) F(accumulate)        \
+  F(persistent) F(allow_tf32) F(block_bytes) F(blas_step_work) F(identity)     \
+  F(with_blas) F(scratch_calls) F(alignment) F(repeats)
+#define BLOCKRNN_OTHER_POINTERS(F)                                             \
+  F(mask) F(zoneout_h.kept) F(zoneout_c.kept) F(reserve) F(a.data) F(b.data)   \
+  F(c) F(lengths) F(shape.lengths)
+// clang-format on
 
-  template <class T>
-  void Next(T** field) {
-    *field = static_cast<T*>(*pointers++);
+template <class Number>
+bool Set(double value, Number* number) {
+  *number = static_cast<Number>(value);
+  return true;
+}
+// As the checks number the orders of gates.
+bool Set(double value, LstmGateLayout* layout) {
+  *layout = value == 0 ? kLstmIcfo : kLstmIfco;
+  return true;
+}
+bool Set(double value, GruAfterGateLayout* layout) {
+  *layout = value == 0 ? kGruRuc : kGruUrc;
+  return true;
+}
+template <class T>
+bool Set(void* data, T** pointer) {
+  *pointer = static_cast<T*>(data);
+  return true;
+}
+
+// Sets the member of that path and returns, if it is the one that is wanted and
+// the struct has it as a pointer or as a number.
+#define BLOCKRNN_SET_IF(is_pointer, path)                                      \
+  {                                                                            \
+    const auto find = [](auto& s)                                              \
+        -> std::enable_if_t<std::is_pointer_v<decltype(s.path)> == is_pointer, \
+                            decltype(&s.path)> { return &s.path; };            \
+    if constexpr (std::is_invocable_v<decltype(find), Struct&>) {              \
+      if (wanted == #path) return Set(value, find(*members));                  \
+    }                                                                          \
   }
-  template <class T>
-  void Next(const T** field) {
-    *field = static_cast<const T*>(*pointers++);
+#define BLOCKRNN_SET_NUMBER(path) BLOCKRNN_SET_IF(false, path)
+#define BLOCKRNN_SET_POINTER(path) BLOCKRNN_SET_IF(true, path)
+
+// Whether the struct has such a number.
+template <class Struct>
+bool SetNumber(std::string_view wanted, double value, Struct* members) {
+  BLOCKRNN_NUMBERS(BLOCKRNN_SET_NUMBER)
+  return false;
+}
+
+// Whether the struct has such a pointer, which is none to elements.
+template <class Struct>
+bool SetPointer(std::string_view wanted, void* value, Struct* members) {
+  BLOCKRNN_OTHER_POINTERS(BLOCKRNN_SET_POINTER)
+  return false;
+}
+
+Error NoSuch(std::string_view name) {
+  static std::string message;
+  message = "the call has no " + std::string(name);
+  return message.c_str();
+}
+
+template <class Args>
+Error Fill(const PlainCall& plain, int64_t* lengths, Args* args,
+           HostInterface* host, CallOptions* options) {
+  for (int64_t n = 0; n < plain.numbers; ++n) {
+    const std::string_view name = plain.number_names[n];
+    const double value = plain.values[n];
+    if (!SetNumber(name, value, args) && !SetNumber(name, value, host) &&
+        !SetNumber(name, value, options)) {
+      return NoSuch(name);
+    }
   }
-  template <class... Fields>
-  void Fill(Fields*... fields) {
-    (Next(fields), ...);
+  for (int64_t n = 0; n < plain.pointers; ++n) {
+    const std::string_view name = plain.pointer_names[n];
+    void* const data = plain.data[n];
+    if (!args->SetElements(name, data) && !SetPointer(name, data, args)) {
+      return NoSuch(name);
+    }
+  }
+  if (plain.lengths == nullptr || SetPointer("lengths", lengths, args) ||
+      SetPointer("shape.lengths", lengths, args)) {
+    return nullptr;
+  }
+  return NoSuch("lengths");
+}
+
+// The function with activations that do nothing, of those that have one.
+template <class Args>
+struct Identity {
+  static Error Run(const Args&, const HostInterface&) {
+    return NoSuch("identity");
+  }
+};
+template <class T>
+struct Identity<GruCellForwardArgs<T>> {
+  static constexpr auto Run = &GruForward<T, IdentityActivations>;
+};
+template <class T>
+struct Identity<LstmCellForwardArgs<T>> {
+  static constexpr auto Run = &LstmForward<T, IdentityActivations>;
+};
+template <class T>
+struct Identity<SimpleRnnForwardArgs<T>>
+    : SequenceFunction<SimpleRnnForwardCall<T, IdentityActivations>> {};
+template <class T>
+struct Identity<LstmSequenceForwardArgs<T>>
+    : SequenceFunction<LstmSequenceForwardCall<T, IdentityActivations>> {};
+template <class T>
+struct Identity<GruSequenceForwardArgs<T>>
+    : SequenceFunction<GruSequenceForwardCall<T, IdentityActivations>> {};
+template <class T>
+struct Identity<GruAfterSequenceForwardArgs<T>>
+    : SequenceFunction<GruAfterSequenceForwardCall<T, IdentityActivations>> {};
+
+// filled: as for float, with all members at the same places.
+template <class Args, class Filled>
+Error RunAs(const Filled& filled, const CallOptions& options,
+            const HostInterface& host) {
+  static_assert(sizeof(Args) == sizeof(Filled));
+  Args args;
+  std::memcpy(static_cast<void*>(&args), &filled, sizeof(args));
+  return options.identity ? Identity<Args>::Run(args, host)
+                          : RunAny(args, host);
+}
+
+// The arguments of an engine function, for elements of any type.
+template <template <class T> class Args>
+struct OfAnyType : Args<float> {
+  bool SetElements(std::string_view name, void* data) {
+    static constexpr ArgumentMembers<Args<float>> kMembers;
+    for (const ArgumentMember& member : kMembers) {
+      if (member.name != name) continue;
+      Args<float>* const args = this;
+      std::memcpy(reinterpret_cast<char*>(args) + member.offset, &data,
+                  sizeof(data));
+      return true;
+    }
+    return false;
+  }
+
+  Error Run(int64_t dtype, const CallOptions& options,
+            const HostInterface& host) const {
+    const Args<float>& filled = *this;
+    switch (dtype) {
+      case 0:
+        return RunAs<Args<Eigen::half>>(filled, options, host);
+      case 1:
+        return RunAs<Args<Eigen::bfloat16>>(filled, options, host);
+      case 2:
+        return RunAs<Args<float>>(filled, options, host);
+      case 3:
+        return RunAs<Args<double>>(filled, options, host);
+    }
+    return "unknown type";
   }
 };
 
-template <class T>
-GruCellForwardArgs<T> GruForwardArgs(Call call) {
-  GruCellForwardArgs<T> a;
-  a.dims = call.dims;
-  call.Fill(&a.x, &a.h_prev, &a.w_ru, &a.w_c, &a.b_ru, &a.b_c);
-  call.Fill(&a.r, &a.u, &a.c, &a.h);
-  return a;
-}
+struct Gemm : BlasGemm {
+  static bool SetElements(std::string_view, void*) { return false; }
 
-template <class T>
-GruCellBackwardArgs<T> GruBackwardArgs(Call call) {
-  GruCellBackwardArgs<T> a;
-  a.dims = call.dims;
-  call.Fill(&a.h_prev, &a.w_ru, &a.w_c, &a.r, &a.u, &a.c, &a.d_h);
-  call.Fill(&a.d_x, &a.d_h_prev, &a.d_c_bar, &a.d_r_bar_u_bar);
-  return a;
-}
-
-template <class T>
-LstmCellForwardArgs<T> LstmForwardArgs(Call call) {
-  LstmCellForwardArgs<T> a;
-  a.dims = call.dims;
-  a.options = call.options;
-  call.Fill(&a.x, &a.cs_prev, &a.h_prev, &a.w, &a.wci, &a.wcf, &a.wco, &a.b);
-  call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h);
-  return a;
-}
-
-template <class T>
-LstmCellBackwardArgs<T> LstmBackwardArgs(Call call) {
-  LstmCellBackwardArgs<T> a;
-  a.dims = call.dims;
-  a.options = call.options;
-  call.Fill(&a.cs_prev, &a.wci, &a.wcf, &a.wco);
-  call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.cs_grad, &a.h_grad);
-  call.Fill(&a.cs_prev_grad, &a.dicfo, &a.wci_grad, &a.wcf_grad, &a.wco_grad);
-  return a;
-}
-
-template <class T>
-Error RunTyped(const Call& call, const HostInterface& host) {
-  switch (call.function) {
-    case Function::kGruForward:
-      return Run(GruForwardArgs<T>(call), host);
-    case Function::kGruBackward:
-      return Run(GruBackwardArgs<T>(call), host);
-    case Function::kLstmForward:
-      return Run(LstmForwardArgs<T>(call), host);
-    case Function::kLstmBackward:
-      return Run(LstmBackwardArgs<T>(call), host);
-    case Function::kGruForwardIdentity:
-      return GruForward<T, IdentityActivations>(GruForwardArgs<T>(call), host);
-    case Function::kLstmForwardIdentity:
-      return LstmForward<T, IdentityActivations>(LstmForwardArgs<T>(call),
-                                                 host);
+  Error Run(int64_t, const CallOptions& options,
+            const HostInterface& host) const {
+    for (int64_t n = 0; n < options.repeats; ++n) {
+      if (Error error = host.blas->gemm(host.blas->context, *this, host)) {
+        return error;
+      }
+    }
+    return nullptr;
   }
-  return "unknown function";
-}
-
-Error RunCall(DType dtype, const Call& call, const HostInterface& host) {
-  switch (dtype) {
-    case DType::kHalf:
-      return RunTyped<Eigen::half>(call, host);
-    case DType::kBfloat16:
-      return RunTyped<Eigen::bfloat16>(call, host);
-    case DType::kFloat:
-      return RunTyped<float>(call, host);
-    case DType::kDouble:
-      return RunTyped<double>(call, host);
-  }
-  return "unknown type";
-}
+};
 
 // A stream that the default stream does not wait for, like TensorFlow's.
-Error TheStream(void** stream) {
+Error TheStream(cudaStream_t* stream) {
   static cudaStream_t the_stream = nullptr;
   if (the_stream == nullptr) {
     const cudaError_t code =
@@ -140,17 +256,77 @@ Error TheStream(void** stream) {
   return nullptr;
 }
 
+// Returns when the device is done.
+template <class Args>
+Error RunCall(const PlainCall& plain) {
+  Args args;
+  HostInterface host;
+  CallOptions options;
+  // Overwritten once the call is queued, when nothing may read them any more.
+  std::vector<int64_t> lengths(plain.lengths, plain.lengths + plain.rows);
+  lengths.push_back(-1);  // so that there is memory without rows, too
+  if (Error error = Fill(plain, lengths.data(), &args, &host, &options)) {
+    return error;
+  }
+  Scratch scratch;
+  scratch.calls_left = options.scratch_calls;
+  scratch.alignment = static_cast<std::size_t>(options.alignment);
+  if (Error error = TheStream(&scratch.stream)) return error;
+  const CublasCall cublas(host.allow_tf32);
+  host.context = &scratch;
+  host.stream = scratch.stream;
+  host.allocate = &Scratch::Allocate;
+  host.persistent_kernels = &persistent_kernels;
+  host.blas = options.with_blas ? cublas.blas() : &kPlainBlas;
+  // The previous copies and fills ran on the default stream.
+  if (Error error = ToError(cudaDeviceSynchronize())) return error;
+  const Error error = args.Run(plain.dtype, options, host);
+  std::fill(lengths.begin(), lengths.end(), -1);
+  // Waits for the call's own stream only: work on another stream that nothing
+  // waits for comes too late.
+  const Error later = ToError(cudaStreamSynchronize(scratch.stream));
+  return error != nullptr ? error : later;
+}
+
+// clang-format off
+#define BLOCKRNN_FUNCTIONS(F)                                                  \
+  F(GruCellForwardArgs) F(GruCellBackwardArgs) F(LstmCellForwardArgs)          \
+  F(LstmCellBackwardArgs) F(SimpleRnnForwardArgs) F(SimpleRnnBackwardArgs)     \
+  F(LstmSequenceForwardArgs) F(LstmSequenceBackwardArgs)                       \
+  F(GruSequenceForwardArgs) F(GruSequenceBackwardArgs)                         \
+  F(GruAfterSequenceForwardArgs) F(GruAfterSequenceBackwardArgs)               \
+  F(LayerNormLstmForwardArgs) F(LayerNormLstmBackwardArgs)                     \
+  F(LayerNormGruForwardArgs) F(LayerNormGruBackwardArgs)                       \
+  F(RnnStackForwardArgs) F(RnnStackBackwardArgs)
+// clang-format on
+
+Error RunNamed(std::string_view function, const PlainCall& plain) {
+#define BLOCKRNN_RUN(name) \
+  if (function == #name) return RunCall<OfAnyType<name>>(plain);
+  BLOCKRNN_FUNCTIONS(BLOCKRNN_RUN)
+#undef BLOCKRNN_RUN
+  if (function == "BlasGemm") return RunCall<Gemm>(plain);
+  return NoSuch(function);
+}
+
+// Of a stack's call without its pointers; -1 if it is not to be called.
+int64_t ReserveBytes(const PlainCall& plain) {
+  OfAnyType<RnnStackForwardArgs> args;
+  HostInterface host;
+  CallOptions options;
+  if (Fill(plain, nullptr, &args, &host, &options) != nullptr) return -1;
+  constexpr int64_t kBytes[] = {2, 2, 4, 8};
+  const int64_t rows = ValidRows(args.steps, args.batch, plain.lengths);
+  return ReserveLayout::Bytes(args.geometry, args.steps, args.batch, rows,
+                              kBytes[plain.dtype], args.dropout > 0)
+      .value_or(-1);
+}
+
 }  // namespace
 }  // namespace blockrnn::cuda
 
 using blockrnn::cuda::Error;
 using blockrnn::cuda::ToError;
-
-// 0 if CUDA finds no driver or no device.
-EXPORT int blockrnn_device_count() {
-  int count = 0;
-  return ToError(cudaGetDeviceCount(&count)) == nullptr ? count : 0;
-}
 
 EXPORT int blockrnn_multiprocessors() {
   int count = 0;
@@ -192,7 +368,9 @@ EXPORT Error blockrnn_to_device(void* device, const void* host,
 EXPORT Error blockrnn_to_host(void* host, const void* device,
                               std::size_t bytes) {
   blockrnn::cuda::HostInterface the_host;
-  if (Error error = blockrnn::cuda::TheStream(&the_host.stream)) return error;
+  cudaStream_t stream;
+  if (Error error = blockrnn::cuda::TheStream(&stream)) return error;
+  the_host.stream = stream;
   // The memory may have been written on another stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   return blockrnn::cuda::CopyToHost(device, bytes, host, the_host);
@@ -200,35 +378,28 @@ EXPORT Error blockrnn_to_host(void* host, const void* device,
 
 EXPORT Error blockrnn_fill_zero(void* device, std::size_t bytes) {
   blockrnn::cuda::HostInterface host;
-  if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;
+  cudaStream_t stream;
+  if (Error error = blockrnn::cuda::TheStream(&stream)) return error;
+  host.stream = stream;
   // The memory was filled on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   if (Error error = blockrnn::cuda::FillZero(device, bytes, host)) return error;
-  return ToError(cudaStreamSynchronize(static_cast<cudaStream_t>(host.stream)));
+  return ToError(cudaStreamSynchronize(stream));
 }
 
-// dims: B, I, H. pointers: to device memory, in the order of the argument
-// struct's fields. scratch_calls: allocations that succeed.
-EXPORT Error blockrnn_call(int function, int dtype, const int64_t* dims,
-                           const blockrnn::LstmOptions* options,
-                           void* const* pointers, int64_t scratch_calls) {
-  using blockrnn::cuda::Call;
-  blockrnn::cuda::Scratch scratch;
-  scratch.calls_left = scratch_calls;
-  blockrnn::cuda::HostInterface host;
-  host.context = &scratch;
-  host.allocate = &blockrnn::cuda::Scratch::Allocate;
-  if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;
-  scratch.stream = static_cast<cudaStream_t>(host.stream);
-  // The previous copies and fills ran on the default stream.
-  if (Error error = ToError(cudaDeviceSynchronize())) return error;
-  const Call call = {static_cast<blockrnn::cuda::Function>(function),
-                     {dims[0], dims[1], dims[2]},
-                     *options,
-                     pointers};
-  const Error error = blockrnn::cuda::RunCall(
-      static_cast<blockrnn::cuda::DType>(dtype), call, host);
-  const Error later =
-      ToError(cudaStreamSynchronize(static_cast<cudaStream_t>(host.stream)));
-  return error != nullptr ? error : later;
+// function: the name of its argument struct.
+EXPORT Error blockrnn_call(const char* function, const PlainCall* plain) {
+  return blockrnn::cuda::RunNamed(function, *plain);
+}
+
+EXPORT int64_t blockrnn_reserve_bytes(const PlainCall* plain) {
+  return blockrnn::cuda::ReserveBytes(*plain);
+}
+
+// The cuBLAS that was found, or why there is none.
+EXPORT const char* blockrnn_blas_path() {
+  return blockrnn::cuda::FindCublas().path;
+}
+EXPORT const char* blockrnn_blas_problem() {
+  return blockrnn::cuda::FindCublas().problem;
 }

@@ -22,17 +22,16 @@ struct cublasContext {
 
 namespace {
 
-constexpr int kSuccess = 0;
-constexpr int kAllocationFailed = 3;
-constexpr int kInvalidValue = 7;
-constexpr int kExecutionFailed = 13;
-constexpr int kNotSupported = 15;
-constexpr int kInternalError = 14;
-
-constexpr int kReal32 = 0;
-constexpr int kReal64 = 1;
-constexpr int kReal16 = 2;
-constexpr int kRealBfloat16 = 14;
+enum Status {
+  kSuccess = 0,
+  kAllocationFailed = 3,
+  kInvalidValue = 7,
+  kExecutionFailed = 13,
+  kInternalError = 14,
+  kNotSupported = 15,
+};
+enum Type { kReal32 = 0, kReal64 = 1, kReal16 = 2, kRealBfloat16 = 14 };
+enum Compute { kCompute32 = 68, kCompute64 = 70, kCompute32FastTf32 = 77 };
 
 constexpr std::size_t kLeastWorkspace = std::size_t{4} << 20;
 
@@ -124,19 +123,25 @@ int Run(void* data) {
 
 bool KnownTypes(int ab, int c, int compute) {
   switch (compute) {
-    case 68:  // CUBLAS_COMPUTE_32F
+    case kCompute32:
       return ab != kReal64 && (c == ab || c == kReal32);
-    case 77:  // CUBLAS_COMPUTE_32F_FAST_TF32
+    case kCompute32FastTf32:
       return ab == kReal32 && c == kReal32;
-    case 70:  // CUBLAS_COMPUTE_64F
+    case kCompute64:
       return ab == kReal64 && c == kReal64;
   }
   return false;
 }
 
 double Scalar(const void* p, int compute) {
-  return compute == 70 ? *static_cast<const double*>(p)
-                       : *static_cast<const float*>(p);
+  return LoadAs(compute == kCompute64 ? kReal64 : kReal32, p, 0);
+}
+
+template <class T>
+int Set(T* setting, T value) {
+  if (fails_now()) return kExecutionFailed;
+  *setting = value;
+  return kSuccess;
 }
 
 }  // namespace
@@ -156,40 +161,28 @@ EXPORT int cublasDestroy_v2(cublasContext* handle) {
 }
 
 EXPORT int cublasSetStream_v2(cublasContext* handle, void* stream) {
-  if (fails_now()) return kExecutionFailed;
-  handle->stream = stream;
   handle->workspace = nullptr;
-  return kSuccess;
+  return Set(&handle->stream, stream);
 }
 
 EXPORT int cublasSetWorkspace_v2(cublasContext* handle, void* workspace,
                                  std::size_t bytes) {
-  if (fails_now()) return kExecutionFailed;
-  if (reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) {
-    return kInvalidValue;
-  }
-  if (bytes < kLeastWorkspace) return kInvalidValue;
-  handle->workspace = workspace;
-  return kSuccess;
+  const auto place = reinterpret_cast<std::uintptr_t>(workspace);
+  if (place % 256 != 0 || bytes < kLeastWorkspace) return kInvalidValue;
+  return Set(&handle->workspace, workspace);
 }
 
 EXPORT int cublasSetPointerMode_v2(cublasContext* handle, int mode) {
-  if (fails_now()) return kExecutionFailed;
-  handle->pointer_mode = mode;
-  return kSuccess;
+  return Set(&handle->pointer_mode, mode);
 }
 
 EXPORT int cublasSetAtomicsMode(cublasContext* handle, int mode) {
-  if (fails_now()) return kExecutionFailed;
-  handle->atomics = mode;
-  return kSuccess;
+  return Set(&handle->atomics, mode);
 }
 
 EXPORT int cublasSetMathMode(cublasContext* handle, int mode) {
-  if (fails_now()) return kExecutionFailed;
   if (calls_to_handles_left-- <= 0) return kAllocationFailed;
-  handle->math = mode;
-  return kSuccess;
+  return Set(&handle->math, mode);
 }
 
 EXPORT int cublasGemmEx_64(cublasContext* handle, int transpose_a,
@@ -216,7 +209,7 @@ EXPORT int cublasGemmEx_64(cublasContext* handle, int transpose_a,
     return kNotSupported;
   }
   ++calls;
-  if (compute == 77) ++tf32_calls;
+  if (compute == kCompute32FastTf32) ++tf32_calls;
   auto* const work = new Work{handle->workspace, m, n, k, {}, {}, {}, 0, 0};
   work->a = {a, a_type, a_stride, transpose_a != 0};
   work->b = {b, b_type, b_stride, transpose_b != 0};
@@ -227,18 +220,8 @@ EXPORT int cublasGemmEx_64(cublasContext* handle, int transpose_a,
 }
 
 EXPORT const char* cublasGetStatusString(int status) {
-  switch (status) {
-    case kSuccess:
-      return "success";
-    case kInvalidValue:
-      return "an unsupported value or parameter was passed to the function";
-    case kNotSupported:
-      return "the functionality requested is not supported";
-    case kExecutionFailed:
-      return "the function failed to launch on the GPU";
-    default:
-      return "the engine uses cuBLAS as it must not";
-  }
+  return status == kExecutionFailed ? "the function failed to launch on the GPU"
+                                    : "the engine uses cuBLAS as it must not";
 }
 
 EXPORT void stand_in_connect(Enqueue to_enqueue, FailsNow to_fail) {

@@ -2,13 +2,10 @@
 // and the switches by which the checks vary what a GPU leaves unspecified.
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <utility>
 
-#include "tests/gpu/emulation/cuda_bf16.h"
-#include "tests/gpu/emulation/cuda_fp16.h"
 #include "tests/gpu/emulation/cuda_runtime.h"
 #include "tests/gpu/emulation/threads.h"
 
@@ -250,21 +247,4 @@ EXPORT void emulation_capability(int major) { emulation::capability = major; }
 // Tensor core multiplications of a warp since the last call.
 EXPORT int emulation_multiplied() {
   return std::exchange(emulation::multiplied, 0);
-}
-
-// For a check of the conversions themselves.
-EXPORT void emulation_round(const float* in, int64_t count, uint16_t* half,
-                            uint16_t* bfloat16) {
-  for (int64_t n = 0; n < count; ++n) {
-    half[n] = __float2half_rn(in[n]).bits;
-    bfloat16[n] = __float2bfloat16_rn(in[n]).bits;
-  }
-}
-
-EXPORT void emulation_widen(const uint16_t* in, int64_t count, float* half,
-                            float* bfloat16) {
-  for (int64_t n = 0; n < count; ++n) {
-    half[n] = __half2float({in[n]});
-    bfloat16[n] = __bfloat162float({in[n]});
-  }
 }

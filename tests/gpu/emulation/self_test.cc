@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,20 +40,8 @@ __global__ void Write(int* out, int at) {
   if (threadIdx.x == 0) out[at] = 1;
 }
 
-// Half of the threads miss the barrier.
-__global__ void Part(int* out) {
-  if (threadIdx.x % 2 == 0) __syncthreads();
-  out[threadIdx.x] = 1;
-}
-
-// Threads wait at two barriers of different places.
-__global__ void Cross(int* out) {
-  if (threadIdx.x % 2 == 0) {
-    __syncthreads();
-  } else {
-    __syncthreads();
-  }
-  out[threadIdx.x] = 1;
+__global__ void WriteShared(int at) {
+  if (threadIdx.x == 0) static_cast<int*>(emulation::DynamicShared())[at] = 1;
 }
 
 // Each block reads its neighbour's value of the previous step, twice.
@@ -101,26 +90,6 @@ __global__ void ShiftOverParts(int* out, int* values) {
   if (t == 0) out[b] = own[t];
 }
 
-// One block misses the barrier of the grid.
-__global__ void PartOverGrid(int* out) {
-  if (blockIdx.x != 1) cooperative_groups::this_grid().sync();
-  out[threadIdx.x] = 1;
-}
-
-// Half of a block's threads wait for the grid, the others for the block.
-__global__ void CrossOverGrid(int* out) {
-  if (threadIdx.x % 2 == 0) {
-    cooperative_groups::this_grid().sync();
-  } else {
-    __syncthreads();
-  }
-  out[threadIdx.x] = 1;
-}
-
-__global__ void WriteShared(int at) {
-  if (threadIdx.x == 0) static_cast<int*>(emulation::DynamicShared())[at] = 1;
-}
-
 // Two small integers, as elements of a register.
 template <class S>
 uint32_t PairOf(unsigned seed) {
@@ -152,7 +121,52 @@ __global__ void Multiply(float* out) {
   for (unsigned n = 0; n < 4; ++n) out[4 * t + n] = c[n];
 }
 
-cudaLaunchConfig_t Config(unsigned blocks) {
+// Half of the threads wait for the block, the others for something else or for
+// nothing.
+template <void (*kOther)()>
+__global__ void Part() {
+  if (threadIdx.x % 2 == 0) {
+    __syncthreads();
+  } else {
+    kOther();
+  }
+}
+void Nothing() {}
+void AnotherBarrier() { __syncthreads(); }
+void SyncGrid() { cooperative_groups::this_grid().sync(); }
+
+// One lane of a warp multiplies later than the others, or not at all.
+template <void (*kOfOne)(), void (*kOfOthers)()>
+__global__ void PartOverWarp() {
+  threadIdx.x == 40 ? kOfOne() : kOfOthers();
+}
+void MultiplyOnce() {
+  float c[4] = {};
+  blockrnn::cuda::Mma<__half>({0, 0, 0, 0}, {0, 0}, c);
+}
+void WaitAndMultiply() {
+  __syncthreads();
+  MultiplyOnce();
+}
+void MultiplyAndWait() {
+  MultiplyOnce();
+  __syncthreads();
+}
+void Shuffle() { __shfl_sync(0xffffffff, 1.0f, 0); }
+
+// One block misses the barrier of the grid.
+__global__ void PartOverGrid() {
+  if (blockIdx.x != 1) SyncGrid();
+}
+
+template <class T = int>
+T* Array(int elements = kThreads) {
+  void* device = nullptr;
+  cudaMalloc(&device, elements * sizeof(T));
+  return static_cast<T*>(device);
+}
+
+cudaLaunchConfig_t Config(unsigned blocks = 1) {
   cudaLaunchConfig_t config;
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(kThreads);
@@ -160,83 +174,51 @@ cudaLaunchConfig_t Config(unsigned blocks) {
   return config;
 }
 
+cudaLaunchConfig_t Cooperative(std::size_t shared = 0) {
+  static cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config = Config(kBlocks);
+  config.dynamicSmemBytes = shared;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return config;
+}
+
+// What a launch reports.
+template <class... Params, class... Args>
+const char* Run(const cudaLaunchConfig_t& config, void (*kernel)(Params...),
+                Args... args) {
+  return cudaGetErrorString(cudaLaunchKernelEx(&config, kernel, args...));
+}
+
+// What freeing the array reports to which a kernel wrote.
+const char* WriteAt(int at) {
+  int* const out = Array();
+  Run(Config(), Write, out, at);
+  return cudaGetErrorString(cudaFree(out));
+}
+
+const char* Agree(bool agree) { return agree ? "agree" : "differ"; }
+
 // The emulated instruction and the engine's replacement, written independently,
 // agree.
 template <class S>
 bool MultiplicationsAgree() {
-  void* memory = nullptr;
-  cudaMalloc(&memory, 8 * kThreads * sizeof(float));
-  auto* const out = static_cast<float*>(memory);
-  const cudaLaunchConfig_t config = Config(1);
-  if (cudaLaunchKernelEx(&config, Multiply<S, false>, out) != cudaSuccess ||
-      cudaLaunchKernelEx(&config, Multiply<S, true>, out + 4 * kThreads) !=
-          cudaSuccess) {
-    return false;
-  }
-  const bool agree = std::equal(out, out + 4 * kThreads, out + 4 * kThreads);
-  const bool any = std::fabs(out[0]) + std::fabs(out[4 * kThreads - 1]) > 100;
-  cudaFree(memory);
-  return agree && any;
+  auto* const out = Array<float>(8 * kThreads);
+  Run(Config(), Multiply<S, false>, out);
+  Run(Config(), Multiply<S, true>, out + 4 * kThreads);
+  return std::equal(out, out + 4 * kThreads, out + 4 * kThreads) &&
+         std::fabs(out[0]) + std::fabs(out[4 * kThreads - 1]) > 100;
 }
 
-// One lane of a warp misses the multiplication.
-__global__ void PartOverWarp(float* out) {
-  float c[4] = {};
-  if (threadIdx.x != 40) {
-    blockrnn::cuda::Mma<__half>({0, 0, 0, 0}, {0, 0}, c);
-  }
-  out[threadIdx.x] = c[0];
-}
-
-// One lane waits for the block, the others for it.
-__global__ void CrossOverWarp(float* out) {
-  float c[4] = {};
-  if (threadIdx.x == 40) __syncthreads();
-  blockrnn::cuda::Mma<__half>({0, 0, 0, 0}, {0, 0}, c);
-  if (threadIdx.x != 40) __syncthreads();
-  out[threadIdx.x] = c[0];
-}
-
-// Half of a warp multiplies, the other half shuffles.
-__global__ void TwoOverWarp(float* out) {
-  float c[4] = {};
-  if (threadIdx.x % 2 == 0) {
-    blockrnn::cuda::Mma<__half>({0, 0, 0, 0}, {0, 0}, c);
-  } else {
-    c[0] = __shfl_sync(0xffffffff, c[1], 0);
-  }
-  out[threadIdx.x] = c[0];
-}
-
-int* Array() {
-  void* device = nullptr;
-  if (cudaMalloc(&device, kThreads * sizeof(int)) != cudaSuccess)
-    return nullptr;
-  return static_cast<int*>(device);
-}
-
-template <bool kWait>
-bool OrdersAgree() {
-  std::vector<std::vector<int>> results;
+const char* OrdersAgree(void (*kernel)(int*)) {
+  int* const results[] = {Array(), Array()};
   for (int reverse = 0; reverse < 2; ++reverse) {
     emulation_vary(reverse, 1);
-    int* out = Array();
-    const cudaLaunchConfig_t config = Config(1);
-    cudaLaunchKernelEx(&config, Shift<kWait>, out);
-    results.emplace_back(out, out + kThreads);
-    cudaFree(out);
+    Run(Config(), kernel, results[reverse]);
   }
-  return results[0] == results[1];
-}
-
-cudaLaunchConfig_t Cooperative(unsigned blocks) {
-  static cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeCooperative;
-  attribute.val.cooperative = 1;
-  cudaLaunchConfig_t config = Config(blocks);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return config;
+  return Agree(std::equal(results[0], results[0] + kThreads, results[1]));
 }
 
 // In all orders of blocks, and wherever they meet.
@@ -244,144 +226,101 @@ const char* GridOrdersAgree(void (*kernel)(int*, int*)) {
   std::vector<std::vector<int>> results;
   for (int order = 0; order < 4; ++order) {
     emulation_vary(order, 1);
-    int* out = Array();
-    int* values = Array();
-    cudaLaunchConfig_t config = Cooperative(kBlocks);
-    config.dynamicSmemBytes = kThreads * sizeof(int);
-    if (cudaLaunchKernelEx(&config, kernel, out, values) != cudaSuccess) {
-      return "failed";
-    }
+    int* const out = Array();
+    Run(Cooperative(kThreads * sizeof(int)), kernel, out, Array());
     results.emplace_back(out, out + kBlocks);
-    cudaFree(out);
-    cudaFree(values);
   }
-  for (const std::vector<int>& result : results) {
-    if (result != results[0] || result[0] != 10 + 130) return "differ";
-  }
-  return "agree";
+  return Agree(results[0][0] == 10 + 130 &&
+               results == std::vector<std::vector<int>>(4, results[0]));
 }
 
-const char* RunOverGrid(const std::string& mode) {
-  int* out = Array();
-  cudaLaunchConfig_t config = Cooperative(kBlocks);
-  if (mode == "parted grid") {
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, PartOverGrid, out));
-  }
-  if (mode == "grid and block") {
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, CrossOverGrid, out));
-  }
-  if (mode == "not cooperative") {
-    config.numAttrs = 0;
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, PartOverGrid, out));
-  }
-  if (mode == "too many blocks") {
-    emulation_device(1, 64 * 1024);
-    config.dynamicSmemBytes = 30 * 1024;
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, WriteShared, 0));
-  }
-  config.dynamicSmemBytes = 50 * 1024;
-  if (mode == "shared unasked") {
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, WriteShared, 0));
-  }
+constexpr int kMuchShared = 50 * 1024;
+const char* AskForShared() {
   cudaFuncSetAttribute(WriteShared, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       50 * 1024);
-  if (mode == "shared asked") {
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, WriteShared, 0));
-  }
-  if (mode == "past the shared") {
-    cudaLaunchKernelEx(&config, WriteShared, 50 * 256);
-    return "not seen";
-  }
-  return "unknown mode";
+                       kMuchShared);
+  return "";
 }
 
-const char* RunOverWarp(const std::string& mode) {
-  if (mode == "mma") {
-    return MultiplicationsAgree<__half>() &&
-                   MultiplicationsAgree<__nv_bfloat16>()
-               ? "agree"
-               : "differ";
-  }
-  void* memory = nullptr;
-  cudaMalloc(&memory, kThreads * sizeof(float));
-  auto* const out = static_cast<float*>(memory);
-  const cudaLaunchConfig_t config = Config(1);
-  const auto run = [&](void (*kernel)(float*)) {
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, kernel, out));
-  };
-  if (mode == "parted warp") return run(PartOverWarp);
-  if (mode == "warp and block") return run(CrossOverWarp);
-  if (mode == "mma and shuffle") return run(TwoOverWarp);
-  return nullptr;
-}
-
-const char* Run(const char* mode) {
-  const auto is = [&](const char* name) {
-    return std::strcmp(mode, name) == 0;
-  };
-  if (is("barrier")) return OrdersAgree<true>() ? "agree" : "differ";
-  if (is("missing barrier")) return OrdersAgree<false>() ? "agree" : "differ";
-  int* out = Array();
-  cudaLaunchConfig_t config = Config(1);
-  if (is("past the end")) {
-    cudaLaunchKernelEx(&config, Write, out, kThreads);
-    return "not seen";
-  }
-  if (is("before the start")) {
-    cudaLaunchKernelEx(&config, Write, out, -1);
-    return cudaGetErrorString(cudaFree(out));
-  }
-  if (is("inside")) {
-    cudaLaunchKernelEx(&config, Write, out, kThreads - 1);
-    return cudaGetErrorString(cudaFree(out));
-  }
-  if (is("missed barrier")) {
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, Part, out));
-  }
-  if (is("after a failure")) {
-    cudaLaunchKernelEx(&config, Part, out);
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, Write, out, 0));
-  }
-  if (is("error left")) {
-    config.gridDim = dim3(0);
-    cudaLaunchKernelEx(&config, Part, out);
-    return cudaGetErrorString(cudaGetLastError());
-  }
-  if (is("error taken")) {
-    config.gridDim = dim3(0);
-    cudaLaunchKernelEx(&config, Part, out);
-    static_cast<void>(cudaGetLastError());
-    return cudaGetErrorString(cudaGetLastError());
-  }
-  if (is("two barriers")) {
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, Cross, out));
-  }
-  if (is("empty grid")) {
-    config.gridDim = dim3(0);
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, Part, out));
-  }
-  if (is("default stream")) {
-    config.stream = nullptr;
-    return cudaGetErrorString(cudaLaunchKernelEx(&config, Part, out));
-  }
-  if (is("grid barrier")) return GridOrdersAgree(ShiftOverGrid<true>);
-  if (is("missing grid barrier")) return GridOrdersAgree(ShiftOverGrid<false>);
-  if (is("split barrier")) {
-    return GridOrdersAgree(ShiftOverParts<Split::kRight>);
-  }
-  if (is("store after arrival")) {
-    return GridOrdersAgree(ShiftOverParts<Split::kLateStore>);
-  }
-  if (is("load before wait")) {
-    return GridOrdersAgree(ShiftOverParts<Split::kEarlyLoad>);
-  }
-  if (const char* said = RunOverWarp(mode)) return said;
-  return RunOverGrid(mode);
-}
+using Mode = const char* (*)();
+const std::map<std::string, Mode> kModes = {
+    {"barrier", [] { return OrdersAgree(Shift<true>); }},
+    {"missing barrier", [] { return OrdersAgree(Shift<false>); }},
+    {"inside", [] { return WriteAt(kThreads - 1); }},
+    {"past the end", [] { return WriteAt(kThreads); }},
+    {"before the start", [] { return WriteAt(-1); }},
+    {"missed barrier", [] { return Run(Config(), Part<Nothing>); }},
+    {"two barriers", [] { return Run(Config(), Part<AnotherBarrier>); }},
+    {"after a failure",
+     [] {
+       const cudaLaunchConfig_t config = Config();
+       Run(config, Part<Nothing>);
+       return Run(config, Write, Array(), 0);
+     }},
+    {"error left",
+     [] {
+       Run(Config(0), Part<Nothing>);
+       return cudaGetErrorString(cudaGetLastError());
+     }},
+    {"error taken",
+     [] {
+       Run(Config(0), Part<Nothing>);
+       static_cast<void>(cudaGetLastError());
+       return cudaGetErrorString(cudaGetLastError());
+     }},
+    {"empty grid", [] { return Run(Config(0), Part<Nothing>); }},
+    {"default stream",
+     [] {
+       cudaLaunchConfig_t config = Config();
+       config.stream = nullptr;
+       return Run(config, Part<Nothing>);
+     }},
+    {"grid barrier", [] { return GridOrdersAgree(ShiftOverGrid<true>); }},
+    {"missing grid barrier",
+     [] { return GridOrdersAgree(ShiftOverGrid<false>); }},
+    {"split barrier",
+     [] { return GridOrdersAgree(ShiftOverParts<Split::kRight>); }},
+    {"store after arrival",
+     [] { return GridOrdersAgree(ShiftOverParts<Split::kLateStore>); }},
+    {"load before wait",
+     [] { return GridOrdersAgree(ShiftOverParts<Split::kEarlyLoad>); }},
+    {"parted grid", [] { return Run(Cooperative(), PartOverGrid); }},
+    {"grid and block", [] { return Run(Cooperative(), Part<SyncGrid>); }},
+    {"not cooperative", [] { return Run(Config(kBlocks), PartOverGrid); }},
+    {"too many blocks",
+     [] {
+       emulation_device(1, 64 * 1024);
+       return Run(Cooperative(30 * 1024), WriteShared, 0);
+     }},
+    {"shared unasked",
+     [] { return Run(Cooperative(kMuchShared), WriteShared, 0); }},
+    {"shared asked",
+     [] {
+       AskForShared();
+       return Run(Cooperative(kMuchShared), WriteShared, 0);
+     }},
+    {"past the shared",
+     [] {
+       AskForShared();
+       return Run(Cooperative(kMuchShared), WriteShared, kMuchShared / 4);
+     }},
+    {"mma",
+     [] {
+       return Agree(MultiplicationsAgree<__half>() &&
+                    MultiplicationsAgree<__nv_bfloat16>());
+     }},
+    {"parted warp",
+     [] { return Run(Config(), PartOverWarp<Nothing, MultiplyOnce>); }},
+    {"warp and block",
+     [] {
+       return Run(Config(), PartOverWarp<WaitAndMultiply, MultiplyAndWait>);
+     }},
+    {"mma and shuffle",
+     [] { return Run(Config(), PartOverWarp<Shuffle, MultiplyOnce>); }},
+};
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  std::puts(argc == 2 ? Run(argv[1]) : "self_test MODE");
+int main(int, char** argv) {
+  std::puts(kModes.at(argv[1])());
   return 0;
 }

@@ -37,20 +37,31 @@ def _lstm_values(x, cs_prev, h_prev, w, wci, wcf, wco, b, *, use_peephole) -> di
     return values
 
 
-def _lstm_options(x, seq_len_max, order, forget_bias=0.0, cell_clip=0.0) -> sequence.Options:
+def _lstm_options(x, seq_len_max, order, **options) -> sequence.Options:
     return sequence.Options(
         _LSTM_GATES[order],
         lengths=(int(seq_len_max),) * np.shape(x)[1],
-        forget_bias=forget_bias,
-        cell_clip=cell_clip,
+        **options,
     )
 
 
 def block_lstm(
-    *, seq_len_max, order="icfo", use_peephole=False, forget_bias=1.0, cell_clip=3.0, **inputs
+    *,
+    seq_len_max,
+    order="icfo",
+    use_peephole=False,
+    forget_bias=1.0,
+    cell_clip=3.0,
+    identity=False,
+    **inputs,
 ):
-    """Returns i, cs, f, o, ci, co, h, each [T, B, H]."""
-    options = _lstm_options(inputs["x"], seq_len_max, order, forget_bias, cell_clip)
+    """Returns i, cs, f, o, ci, co, h, each [T, B, H]. identity: activations that do nothing."""
+    options = _lstm_options(
+        *(inputs["x"], seq_len_max, order),
+        forget_bias=forget_bias,
+        cell_clip=cell_clip,
+        identity=identity,
+    )
     found = sequence.forward("lstm", _lstm_values(**inputs, use_peephole=use_peephole), options)
     return tuple(found[name] for name in LSTM_OUTPUTS)
 
@@ -88,17 +99,18 @@ def block_lstm_grad(*, seq_len_max, cs_grad, h_grad, use_peephole, order="icfo",
     return _block_lstm_backward(rest, options, use_peephole, outputs, given)
 
 
-def _gru_call(x, h_prev, w_ru, w_c, b_ru, b_c, *, seq_len_max):
+def _gru_call(x, h_prev, w_ru, w_c, b_ru, b_c, *, seq_len_max, **options):
     """The values and the options of a sequence."""
     x, w_ru, w_c, b_ru, b_c = f64(x, w_ru, w_c, b_ru, b_c)
     w, inputs = np.concatenate([w_ru, w_c], axis=1), x.shape[-1]
     values = {"x": x, "h_prev": h_prev, "b_x": np.concatenate([b_ru, b_c])}
     values |= {"w_x": w[:inputs], "w_h": w[inputs:]}
-    return values, sequence.Options(_GRU_GATES, lengths=(int(seq_len_max),) * x.shape[1])
+    lengths = (int(seq_len_max),) * x.shape[1]
+    return values, sequence.Options(_GRU_GATES, lengths=lengths, **options)
 
 
 def block_gru(**inputs):
-    """Returns r, u, c, h, each [T, B, H]."""
+    """Returns r, u, c, h, each [T, B, H]. identity=True: activations that do nothing."""
     found = sequence.forward("gru", *_gru_call(**inputs))
     return tuple(found[name] for name in GRU_OUTPUTS)
 
