@@ -56,6 +56,8 @@ DEEP = (
     # More units than a block of threads.
     sequences.Call("layer_norm_lstm", (2, 2, 5, 270), "double"),
     sequences.Call("layer_norm_gru", (2, 2, 5, 270), "double"),
+    # More rows with lengths than a kernel's parameters hold.
+    sequences.Call("rnn", (2, 490, 1, 1), lengths=tuple(b % 3 for b in range(490))),
 )
 
 

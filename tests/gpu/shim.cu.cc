@@ -58,28 +58,67 @@ struct CallOptions {
   int64_t repeats = 1;        // of a GEMM, within one call of the BLAS
 };
 
+// The members of the structs of a call, each with a word for it.
 // clang-format off
 #define BLOCKRNN_NUMBERS(F)                                                    \
-  F(dims.batch) F(dims.input) F(dims.units) F(options.forget_bias)             \
-  F(options.cell_clip) F(options.use_peephole) F(shape.steps) F(shape.batch)   \
-  F(shape.input) F(shape.units) F(shape.time_major) F(shape.backwards)         \
-  F(shape.skip_input) F(shape.projected_input) F(shape.state_stride)           \
-  F(shape.h_width) F(shape.weights_by_unit) F(shape.saved_in_steps) F(relu)    \
-  F(layout) F(proj) F(zoneout_h.rate) F(zoneout_c.rate) F(epsilon)             \
-  F(norm_output_only) F(span_steps) F(geometry.mode) F(geometry.layers)        \
-  F(geometry.directions) F(geometry.input) F(geometry.units) F(geometry.proj)  \
-  F(geometry.projected) F(geometry.skip_input) F(steps) F(batch)               \
-  F(time_major) F(dropout) F(philox.key[0]) F(philox.key[1])                   \
-  F(philox.counter[0]) F(philox.counter[1]) F(philox.counter[2])               \
-  F(philox.counter[3]) F(rows) F(columns) F(depth) F(type) F(a.stride)         \
-  F(a.transposed) F(b.stride) F(b.transposed) F(c_stride) F(accumulate)        \
-  F(persistent) F(allow_tf32) F(block_bytes) F(blas_step_work) F(identity)     \
-  F(with_blas) F(scratch_calls) F(alignment) F(repeats)
+  F(dims_batch, dims.batch) F(dims_input, dims.input)                          \
+  F(dims_units, dims.units) F(options_forget_bias, options.forget_bias)        \
+  F(options_cell_clip, options.cell_clip)                                      \
+  F(options_use_peephole, options.use_peephole) F(shape_steps, shape.steps)    \
+  F(shape_batch, shape.batch) F(shape_input, shape.input)                      \
+  F(shape_units, shape.units) F(shape_time_major, shape.time_major)            \
+  F(shape_backwards, shape.backwards) F(shape_skip_input, shape.skip_input)    \
+  F(shape_projected_input, shape.projected_input)                              \
+  F(shape_state_stride, shape.state_stride) F(shape_h_width, shape.h_width)    \
+  F(shape_weights_by_unit, shape.weights_by_unit)                              \
+  F(shape_saved_in_steps, shape.saved_in_steps) F(relu, relu)                  \
+  F(layout, layout) F(proj, proj) F(epsilon, epsilon)                          \
+  F(norm_output_only, norm_output_only) F(span_steps, span_steps)              \
+  F(zoneout_h_rate, zoneout_h.rate) F(zoneout_c_rate, zoneout_c.rate)          \
+  F(geometry_mode, geometry.mode) F(geometry_layers, geometry.layers)          \
+  F(geometry_directions, geometry.directions)                                  \
+  F(geometry_input, geometry.input) F(geometry_units, geometry.units)          \
+  F(geometry_proj, geometry.proj) F(geometry_projected, geometry.projected)    \
+  F(geometry_skip_input, geometry.skip_input) F(steps, steps) F(batch, batch)  \
+  F(time_major, time_major) F(dropout, dropout) F(key0, philox.key[0])         \
+  F(key1, philox.key[1]) F(counter0, philox.counter[0])                        \
+  F(counter1, philox.counter[1]) F(counter2, philox.counter[2])                \
+  F(counter3, philox.counter[3]) F(rows, rows) F(columns, columns)             \
+  F(depth, depth) F(type, type) F(a_stride, a.stride)                          \
+  F(a_transposed, a.transposed) F(b_stride, b.stride)                          \
+  F(b_transposed, b.transposed) F(c_stride, c_stride)                          \
+  F(accumulate, accumulate) F(persistent, persistent)                          \
+  F(allow_tf32, allow_tf32) F(block_bytes, block_bytes)                        \
+  F(blas_step_work, blas_step_work) F(identity, identity)                      \
+  F(with_blas, with_blas) F(scratch_calls, scratch_calls)                      \
+  F(alignment, alignment) F(repeats, repeats)
 #define BLOCKRNN_OTHER_POINTERS(F)                                             \
-  F(mask) F(zoneout_h.kept) F(zoneout_c.kept) F(reserve) F(a.data) F(b.data)   \
-  F(c) F(lengths) F(shape.lengths)
+  F(mask, mask) F(reserve, reserve) F(lengths, lengths)                        \
+  F(zoneout_h_kept, zoneout_h.kept) F(zoneout_c_kept, zoneout_c.kept)          \
+  F(a_data, a.data) F(b_data, b.data) F(shape_lengths, shape.lengths)
 // clang-format on
 
+// Find<Number|Pointer>_<word>(s, 0): where a struct has the member, or nullptr
+// if it has none.
+#define BLOCKRNN_FIND(word, path)                       \
+  template <class Struct>                               \
+  auto Find##word(Struct* s, int)->decltype(&s->path) { \
+    return &s->path;                                    \
+  }                                                     \
+  template <class Struct>                               \
+  std::nullptr_t Find##word(Struct*, long) {            \
+    return nullptr;                                     \
+  }
+#define BLOCKRNN_FIND_NUMBER(word, path) BLOCKRNN_FIND(Number_##word, path)
+#define BLOCKRNN_FIND_OTHER(word, path) BLOCKRNN_FIND(Other_##word, path)
+#define BLOCKRNN_FIND_POINTER(name)   \
+  BLOCKRNN_FIND(Pointer_##name, name) \
+  BLOCKRNN_FIND(Pointer_##name##_grad, name##_grad)
+BLOCKRNN_NUMBERS(BLOCKRNN_FIND_NUMBER)
+BLOCKRNN_OTHER_POINTERS(BLOCKRNN_FIND_OTHER)
+BLOCKRNN_POINTER_NAMES(BLOCKRNN_FIND_POINTER)
+
+// Whether what was found is of the kind of the value.
 template <class Number>
 bool Set(double value, Number* number) {
   *number = static_cast<Number>(value);
@@ -95,24 +134,29 @@ bool Set(double value, GruAfterGateLayout* layout) {
   return true;
 }
 template <class T>
+bool Set(double, T**) {
+  return false;
+}
+bool Set(double, std::nullptr_t) { return false; }
+template <class T>
 bool Set(void* data, T** pointer) {
   *pointer = static_cast<T*>(data);
   return true;
 }
+template <class Found>
+bool Set(void*, Found) {
+  return false;
+}
 
-// Sets the member of that path and returns, if it is the one that is wanted and
-// the struct has it as a pointer or as a number.
-#define BLOCKRNN_SET_IF(is_pointer, path)                                      \
-  {                                                                            \
-    const auto find = [](auto& s)                                              \
-        -> std::enable_if_t<std::is_pointer_v<decltype(s.path)> == is_pointer, \
-                            decltype(&s.path)> { return &s.path; };            \
-    if constexpr (std::is_invocable_v<decltype(find), Struct&>) {              \
-      if (wanted == #path) return Set(value, find(*members));                  \
-    }                                                                          \
+#define BLOCKRNN_SET_NUMBER(word, path) \
+  if (wanted == #path) return Set(value, FindNumber_##word(members, 0));
+#define BLOCKRNN_SET_OTHER(word, path) \
+  if (wanted == #path) return Set(value, FindOther_##word(members, 0));
+#define BLOCKRNN_SET_POINTER(name)                                        \
+  if (wanted == #name) return Set(value, FindPointer_##name(members, 0)); \
+  if (wanted == #name "_grad") {                                          \
+    return Set(value, FindPointer_##name##_grad(members, 0));             \
   }
-#define BLOCKRNN_SET_NUMBER(path) BLOCKRNN_SET_IF(false, path)
-#define BLOCKRNN_SET_POINTER(path) BLOCKRNN_SET_IF(true, path)
 
 // Whether the struct has such a number.
 template <class Struct>
@@ -121,10 +165,11 @@ bool SetNumber(std::string_view wanted, double value, Struct* members) {
   return false;
 }
 
-// Whether the struct has such a pointer, which is none to elements.
+// Whether the struct has such a pointer.
 template <class Struct>
 bool SetPointer(std::string_view wanted, void* value, Struct* members) {
-  BLOCKRNN_OTHER_POINTERS(BLOCKRNN_SET_POINTER)
+  BLOCKRNN_OTHER_POINTERS(BLOCKRNN_SET_OTHER)
+  BLOCKRNN_POINTER_NAMES(BLOCKRNN_SET_POINTER)
   return false;
 }
 
@@ -147,10 +192,7 @@ Error Fill(const PlainCall& plain, int64_t* lengths, Args* args,
   }
   for (int64_t n = 0; n < plain.pointers; ++n) {
     const std::string_view name = plain.pointer_names[n];
-    void* const data = plain.data[n];
-    if (!args->SetElements(name, data) && !SetPointer(name, data, args)) {
-      return NoSuch(name);
-    }
+    if (!SetPointer(name, plain.data[n], args)) return NoSuch(name);
   }
   if (plain.lengths == nullptr || SetPointer("lengths", lengths, args) ||
       SetPointer("shape.lengths", lengths, args)) {
@@ -201,18 +243,6 @@ Error RunAs(const Filled& filled, const CallOptions& options,
 // The arguments of an engine function, for elements of any type.
 template <template <class T> class Args>
 struct OfAnyType : Args<float> {
-  bool SetElements(std::string_view name, void* data) {
-    static constexpr ArgumentMembers<Args<float>> kMembers;
-    for (const ArgumentMember& member : kMembers) {
-      if (member.name != name) continue;
-      Args<float>* const args = this;
-      std::memcpy(reinterpret_cast<char*>(args) + member.offset, &data,
-                  sizeof(data));
-      return true;
-    }
-    return false;
-  }
-
   Error Run(int64_t dtype, const CallOptions& options,
             const HostInterface& host) const {
     const Args<float>& filled = *this;
@@ -231,8 +261,6 @@ struct OfAnyType : Args<float> {
 };
 
 struct Gemm : BlasGemm {
-  static bool SetElements(std::string_view, void*) { return false; }
-
   Error Run(int64_t, const CallOptions& options,
             const HostInterface& host) const {
     for (int64_t n = 0; n < options.repeats; ++n) {

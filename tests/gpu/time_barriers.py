@@ -12,39 +12,29 @@ import pathlib
 import sys
 
 
-class Barriers:
-    """Kernels of blocks that meet `barriers` times."""
-
-    def __init__(self, library: pathlib.Path, barriers: int):
-        self.barriers = barriers
-        self.library = ctypes.CDLL(str(library))
-        self._time = self.library.blockrnn_time_barriers
-        self._time.restype = ctypes.c_char_p
-
-    def microseconds(self, blocks: int) -> float:
-        """Of a barrier of `blocks` blocks."""
-        found = ctypes.c_double()
-        error = self._time(blocks, ctypes.c_int64(self.barriers), ctypes.byref(found))
-        if error is not None:
-            sys.exit(f"a kernel of {blocks} blocks: {error.decode()}")
-        return found.value / self.barriers
-
-    def measure(self) -> dict[str, float]:
-        whole = self.library.blockrnn_multiprocessors()
-        return {
-            "multiprocessors": whole,
-            "barriers": self.barriers,
-            "barrier_us": self.microseconds(whole),
-            "barrier_of_half_us": self.microseconds(whole // 2),
-        }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--library", type=pathlib.Path, required=True)
     parser.add_argument("--barriers", type=int, default=20_000)
     arguments = parser.parse_args()
-    times = Barriers(arguments.library.resolve(), arguments.barriers).measure()
+    library = ctypes.CDLL(str(arguments.library.resolve()))
+    library.blockrnn_time_barriers.restype = ctypes.c_char_p
+
+    def microseconds(blocks: int) -> float:
+        """Of a barrier of `blocks` blocks."""
+        found, barriers = ctypes.c_double(), ctypes.c_int64(arguments.barriers)
+        error = library.blockrnn_time_barriers(blocks, barriers, ctypes.byref(found))
+        if error is not None:
+            sys.exit(f"a kernel of {blocks} blocks: {error.decode()}")
+        return found.value / arguments.barriers
+
+    whole = library.blockrnn_multiprocessors()
+    times = {
+        "multiprocessors": whole,
+        "barriers": arguments.barriers,
+        "barrier_us": microseconds(whole),
+        "barrier_of_half_us": microseconds(whole // 2),
+    }
     print(json.dumps(times, indent=1))
 
 
