@@ -58,9 +58,10 @@ struct CallOptions {
   int64_t repeats = 1;        // of a GEMM, within one call of the BLAS
 };
 
-// The members of the structs of a call, each with a word for it.
+// The members of the structs of a call that are no pointers to elements, each
+// with a word for it.
 // clang-format off
-#define BLOCKRNN_NUMBERS(F)                                                    \
+#define BLOCKRNN_MEMBERS(F)                                                    \
   F(dims_batch, dims.batch) F(dims_input, dims.input)                          \
   F(dims_units, dims.units) F(options_forget_bias, options.forget_bias)        \
   F(options_cell_clip, options.cell_clip)                                      \
@@ -91,31 +92,25 @@ struct CallOptions {
   F(allow_tf32, allow_tf32) F(block_bytes, block_bytes)                        \
   F(blas_step_work, blas_step_work) F(identity, identity)                      \
   F(with_blas, with_blas) F(scratch_calls, scratch_calls)                      \
-  F(alignment, alignment) F(repeats, repeats)
-#define BLOCKRNN_OTHER_POINTERS(F)                                             \
+  F(alignment, alignment) F(repeats, repeats)                                  \
   F(mask, mask) F(reserve, reserve) F(lengths, lengths)                        \
   F(zoneout_h_kept, zoneout_h.kept) F(zoneout_c_kept, zoneout_c.kept)          \
   F(a_data, a.data) F(b_data, b.data) F(shape_lengths, shape.lengths)
 // clang-format on
 
-// Find<Number|Pointer>_<word>(s, 0): where a struct has the member, or nullptr
-// if it has none.
-#define BLOCKRNN_FIND(word, path)                       \
-  template <class Struct>                               \
-  auto Find##word(Struct* s, int)->decltype(&s->path) { \
-    return &s->path;                                    \
-  }                                                     \
-  template <class Struct>                               \
-  std::nullptr_t Find##word(Struct*, long) {            \
-    return nullptr;                                     \
+// Find_<word>(s, 0): where a struct has the member, or nullptr if it has none.
+#define BLOCKRNN_FIND(word, path)                        \
+  template <class Struct>                                \
+  auto Find_##word(Struct* s, int)->decltype(&s->path) { \
+    return &s->path;                                     \
+  }                                                      \
+  template <class Struct>                                \
+  std::nullptr_t Find_##word(Struct*, long) {            \
+    return nullptr;                                      \
   }
-#define BLOCKRNN_FIND_NUMBER(word, path) BLOCKRNN_FIND(Number_##word, path)
-#define BLOCKRNN_FIND_OTHER(word, path) BLOCKRNN_FIND(Other_##word, path)
-#define BLOCKRNN_FIND_POINTER(name)   \
-  BLOCKRNN_FIND(Pointer_##name, name) \
-  BLOCKRNN_FIND(Pointer_##name##_grad, name##_grad)
-BLOCKRNN_NUMBERS(BLOCKRNN_FIND_NUMBER)
-BLOCKRNN_OTHER_POINTERS(BLOCKRNN_FIND_OTHER)
+#define BLOCKRNN_FIND_POINTER(name) \
+  BLOCKRNN_FIND(name, name) BLOCKRNN_FIND(name##_grad, name##_grad)
+BLOCKRNN_MEMBERS(BLOCKRNN_FIND)
 BLOCKRNN_POINTER_NAMES(BLOCKRNN_FIND_POINTER)
 
 // Whether what was found is of the kind of the value.
@@ -148,27 +143,22 @@ bool Set(void*, Found) {
   return false;
 }
 
-#define BLOCKRNN_SET_NUMBER(word, path) \
-  if (wanted == #path) return Set(value, FindNumber_##word(members, 0));
-#define BLOCKRNN_SET_OTHER(word, path) \
-  if (wanted == #path) return Set(value, FindOther_##word(members, 0));
-#define BLOCKRNN_SET_POINTER(name)                                        \
-  if (wanted == #name) return Set(value, FindPointer_##name(members, 0)); \
-  if (wanted == #name "_grad") {                                          \
-    return Set(value, FindPointer_##name##_grad(members, 0));             \
-  }
+#define BLOCKRNN_SET(word, path) \
+  if (wanted == #path) return Set(value, Find_##word(members, 0));
+#define BLOCKRNN_SET_POINTER(name) \
+  BLOCKRNN_SET(name, name) BLOCKRNN_SET(name##_grad, name##_grad)
 
 // Whether the struct has such a number.
 template <class Struct>
 bool SetNumber(std::string_view wanted, double value, Struct* members) {
-  BLOCKRNN_NUMBERS(BLOCKRNN_SET_NUMBER)
+  BLOCKRNN_MEMBERS(BLOCKRNN_SET)
   return false;
 }
 
 // Whether the struct has such a pointer.
 template <class Struct>
 bool SetPointer(std::string_view wanted, void* value, Struct* members) {
-  BLOCKRNN_OTHER_POINTERS(BLOCKRNN_SET_OTHER)
+  BLOCKRNN_MEMBERS(BLOCKRNN_SET)
   BLOCKRNN_POINTER_NAMES(BLOCKRNN_SET_POINTER)
   return false;
 }
