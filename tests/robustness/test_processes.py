@@ -42,7 +42,8 @@ def test_threads_bits_load_and_cancellation(tfb):
     """Cells, block ops and functions: the same bits, many callers at once, and calls that stop."""
     del tfb
     digests = {}
-    for threads, more in ((1, ("load", "loops", "cancellation")), (2, ()), (8, ("load",))):
+    checks = {1: ("load", "loops", "cancellation"), 2: ("loops",), 8: ("load", "loops")}
+    for threads, more in checks.items():
         found = _run(sequence_child, threads, *BITS, *more)
         digests[threads] = {k: v for check in BITS for k, v in found[check].items()}
         assert set(more) <= set(found)

@@ -1,4 +1,4 @@
-"""Checks of the whole-sequence ops that need a process of their own: its threads, its instructions.
+"""Checks of cells, block ops and functions that need a process of their own, for its threads.
 
 Usage: sequence_child.py THREADS CHECK...; THREADS is the size of the intra-op pool. Ends with 0
 when every check held. The last line of standard output is JSON: {check: what it found}.
@@ -165,11 +165,12 @@ def numbers(raw_ops) -> int:
 def load(raw_ops) -> int:
     """Many threads × mixed sizes, in all modes on shared functions: the bits of a serial run."""
     jobs = []
-    for op, attrs in sequence_ops.op_cases():
-        runs = [sequence_ops.caller(raw_ops, op, attrs, mode) for mode in run_modes.MODES]
-        for dims in ((2, 1, 3, 5), (4, 33, 24, 40), (3, 2, 64, 200), (3, 0, 4, 4), (5, 90, 8, 3)):
-            inputs = sequence_ops.random_inputs(op, dims, np.float32)
-            tensors = sequence_ops.tensors_of(inputs)
+    sizes = ((2, 1, 3, 5), (4, 33, 24, 40), (3, 2, 64, 200), (3, 0, 4, 4), (5, 200, 8, 3))
+    for op, attrs in block_cells.op_cases(OPS):
+        runs = [block_cells.caller(raw_ops, op, attrs, mode) for mode in run_modes.MODES]
+        for dims in sizes:
+            inputs = block_cells.random_inputs(op, dims[-len(op.sizes) :], np.float32)
+            tensors = block_cells.tensors_of(inputs)
             for run in runs:
                 jobs.append((run, tensors, digest(run(tensors)), f"{op.name} {dims}"))
 
@@ -188,26 +189,66 @@ def load(raw_ops) -> int:
 
 
 def loops(raw_ops) -> int:
-    """Inside tf.data.map and as many branches of one graph, which may all run at once."""
-    values = sequence_ops.random_inputs(sequence_ops.GRU, (6, 16, 24, 40), np.float32)
-    tensors = sequence_ops.tensors_of(values)
-    x = tensors.pop("x")
-
-    def sequence(scale):
-        return raw_ops.BlockGRU(x=x * scale, **tensors).h
-
+    """Inside tf.data, tf.map_fn and as many branches of one graph, which may all run at once."""
     scales = np.linspace(-2, 2, 24, dtype=np.float32)
-    want = [compare.bits(sequence(s)) for s in scales]
-    for parallel in (1, 8):
+    for op in (block_cells.GRU, sequence_ops.GRU):
+        inputs = block_cells.random_inputs(op, (6, 16, 24, 40)[-len(op.sizes) :], np.float32)
+        tensors = block_cells.tensors_of(inputs)
+        x = tensors.pop("x")
+
+        def scaled(scale, op=op, x=x, tensors=tensors):
+            return getattr(raw_ops, op.name)(x=x * scale, **tensors).h
+
+        want = [compare.bits(scaled(s)) for s in scales]
         data = tf.data.Dataset.from_tensor_slices(scales)
-        got = [compare.bits(v) for v in data.map(sequence, num_parallel_calls=parallel)]
-        if got != want:
-            sys.exit(f"tf.data.map with {parallel} parallel calls differs")
-    branches = tf.function(lambda: [sequence(tf.constant(s)) for s in scales])
-    for _ in range(3):
-        if [compare.bits(v) for v in branches()] != want:
-            sys.exit("parallel branches differ")
+        found = {
+            f"tf.data.map with {parallel} parallel calls": data.map(
+                scaled, num_parallel_calls=parallel
+            )
+            for parallel in (1, 8, tf.data.AUTOTUNE)
+        }
+        branches = tf.function(lambda f=scaled: [f(tf.constant(s)) for s in scales])
+        found |= {f"parallel branches, {k}": branches() for k in range(3)}
+        mapped = tf.function(lambda f=scaled: tf.map_fn(f, scales, parallel_iterations=3))
+        for what, values in {**found, "tf.map_fn": mapped()}.items():
+            if [compare.bits(v) for v in values] != want:
+                sys.exit(f"{op.name}: {what} differs")
+        nested = tf.data.Dataset.range(4).interleave(
+            lambda _, f=scaled, d=data: d.map(f, num_parallel_calls=4),
+            cycle_length=4,
+            num_parallel_calls=4,
+        )
+        if sorted(compare.bits(v) for v in nested) != sorted(want * 4):
+            sys.exit(f"{op.name}: a parallel interleave differs")
+    _while_loop(raw_ops)
     return len(scales)
+
+
+def _while_loop(raw_ops) -> None:
+    """Steps inside tf.while_loop, with its gradient, are the steps of a Python loop."""
+    inputs = block_cells.random_inputs(block_cells.GRU, (16, 24, 40), np.float32)
+    tensors, steps = block_cells.tensors_of(inputs), 20
+    first = tensors.pop("h_prev")
+
+    def step(k, h):
+        return k + 1, raw_ops.GRUBlockCell(h_prev=h, **tensors).h
+
+    def in_python(h):
+        for k in range(steps):
+            _, h = step(k, h)
+        return h
+
+    def in_graph(h):
+        return tf.while_loop(lambda k, _: k < steps, step, (0, h), parallel_iterations=8)[1]
+
+    def differentiated(loop, h):
+        with tf.GradientTape() as tape:
+            tape.watch(h)
+            last = loop(h)
+        return digest([last, tape.gradient(last, h)])
+
+    if differentiated(tf.function(in_graph), first) != differentiated(in_python, first):
+        sys.exit("tf.while_loop differs from a Python loop")
 
 
 # (op, dtype, steps of a trial, steps of the call that is cancelled, (B, I, H)): one row, which
@@ -254,8 +295,9 @@ def _tensors(op, dims):
 
 
 def main() -> None:
-    tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
-    tf.config.threading.set_inter_op_parallelism_threads(2)
+    threads = int(sys.argv[1])
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(min(threads, 4))
     import tf_blockrnn
 
     checks = {

@@ -1,4 +1,4 @@
-"""The ops under load, in others' loops, in a saved model, short of memory and imported again."""
+"""The cells in graphs of unknown batches, in a saved model, and imported again."""
 
 from __future__ import annotations
 
@@ -8,24 +8,6 @@ import tensorflow as tf
 from helpers import block_cells, children, compare
 
 pytestmark = pytest.mark.types
-
-CHECKS = ("shared_functions", "while_loop", "data_map", "parallel_branches", "map_fn")
-
-
-@pytest.mark.parametrize("intra, inter", [(2, 2), (1, 1), (8, 4)])
-def test_calls_at_once(tfb, intra, inter):
-    """32 threads × mixed sizes, loops, tf.data, many branches; down to a pool of one thread.
-
-    A deadlock is a timeout.
-    """
-    del tfb
-    result = children.run_python(
-        [str(children.PROGRAMS / "load_child.py"), str(intra), str(inter)], timeout=400
-    )
-    out = children.assert_ok(result, f"{intra} intra-op, {inter} inter-op threads")
-    assert [line for line in out.splitlines() if line.startswith("ok")] == [
-        f"ok {check}" for check in CHECKS
-    ]
 
 
 @pytest.mark.parametrize("op, attrs", block_cells.op_cases())
