@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import compare, covering, run_modes, second_op_cases, sequence_ops, tolerances
-from helpers.second_cases import weighted
+from helpers.second_cases import along, check_finite_differences, weighted
 from helpers.second_op_cases import (
     BOUND,
     DROPOUT,
@@ -34,13 +34,6 @@ families = pytest.mark.parametrize("case", FAMILIES)
 implementations = pytest.mark.parametrize("case", IMPLEMENTATIONS)
 
 
-def _along(gradient, seed):
-    """A random direction in which the terms of the derivative add up and do not cancel."""
-    gradient = np.asarray(gradient)
-    random = np.random.default_rng(seed).normal(size=gradient.shape)
-    return np.abs(random) * np.where(gradient < 0, -1.0, 1.0)
-
-
 def _plain(call):
     """The case in TensorFlow's ops; `second` ignores its first argument.
 
@@ -61,19 +54,7 @@ def _assert_same(got, want, bound=BOUND):
 
 @pytest.mark.parametrize("case", UNCLIPPED)
 def test_it_is_the_finite_difference_of_the_first_gradient(tfb, case):
-    """Along one random direction for each input, and for each gradient of the outputs."""
-    call = make(case)
-    tensors, step = call.tensors(), tolerances.FINITE_DIFFERENCE_STEP
-    got = call.second(tfb, tensors)
-    for seed, name in enumerate(tensors):
-        direction = _along(got[name], seed)
-        ends = [
-            float(call.first(tfb, {**tensors, name: tensors[name] + sign * step * direction}))
-            for sign in (1, -1)
-        ]
-        along = np.sum(got[name].numpy() * direction)
-        want = (ends[0] - ends[1]) / (2 * step)
-        compare.assert_close(along, want, tolerances.FINITE_DIFFERENCES, name)
+    check_finite_differences(tfb, make(case))
 
 
 @pytest.mark.parametrize("case", PLAIN)
@@ -98,7 +79,7 @@ def test_dropout_has_the_mask_of_the_first_derivative(tfb, case, mode):
     call, step = make(case), tolerances.FINITE_DIFFERENCE_STEP
     tensors = call.tensors()
     signs = call.second(tfb, tensors)
-    directions = {name: tf.constant(_along(value, 3)) for name, value in signs.items()}
+    directions = {name: tf.constant(along(value, 3)) for name, value in signs.items()}
 
     def everything(given):
         ends = [
@@ -153,7 +134,7 @@ def test_forward_mode_agrees_with_backward_mode(tfb, case, mode):
     """⟨cotangents, J·v⟩ = ⟨Jᵀ·cotangents, v⟩, of the op itself."""
     call = make(case)
     tensors = {k: tf.constant(v) for k, v in call.inputs.items()}
-    tangents = {k: tf.constant(_along(v, 5)) for k, v in call.inputs.items()}
+    tangents = {k: tf.constant(along(v, 5)) for k, v in call.inputs.items()}
     cotangents = [tf.constant(v) for v in call.cotangents.values()]
     run = run_modes.in_mode(mode, lambda given: call.call(tfb, given))
     with tf.autodiff.ForwardAccumulator(
@@ -177,7 +158,7 @@ def test_both_products_of_a_hessian_with_a_vector_agree(tfb, case):
     """Forward over reverse, reverse over reverse, and the recurrence in TensorFlow's ops."""
     call = make(case)
     tensors = {k: tf.constant(v) for k, v in call.inputs.items()}
-    tangents = {k: tf.constant(_along(v, 6)) for k, v in call.inputs.items()}
+    tangents = {k: tf.constant(along(v, 6)) for k, v in call.inputs.items()}
 
     def first(call, given):
         with tf.GradientTape() as tape:
@@ -400,7 +381,7 @@ def test_one_network_has_derivatives_of_third_order(tfb):
             return tape.gradient(total, given[name])
 
         got = run_modes.in_mode(mode, third)(tensors)
-        direction = _along(got, 4)
+        direction = along(got, 4)
         ends = [
             float(second({**tensors, name: tensors[name] + sign * step * direction}))
             for sign in (1, -1)

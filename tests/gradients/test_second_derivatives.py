@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare, layer_pairs, tolerances
+from helpers import compare, layer_pairs, plain_recurrences, tolerances
 from helpers.second_cases import (
     BOUND,
     CASES,
@@ -19,6 +19,8 @@ from helpers.second_cases import (
     H,
     I,
     T,
+    along,
+    check_finite_differences,
     random_array,
     weighted,
 )
@@ -29,27 +31,9 @@ pytestmark = pytest.mark.types
 all_cases = pytest.mark.parametrize("case", CASES)
 
 
-def _along(gradient, seed):
-    """A random direction in which the terms of the derivative add up and do not cancel."""
-    gradient = np.asarray(gradient)
-    return np.abs(random_array(gradient.shape, [seed])) * np.sign(gradient)
-
-
 @all_cases
 def test_it_is_the_finite_difference_of_the_first_gradient(tfb, case):
-    """Along one random direction for each input, and for each gradient of the outputs."""
-    call = Case(case)
-    got = call.second(tfb, call.tensors())
-    step = tolerances.FINITE_DIFFERENCE_STEP
-    for seed, (name, value) in enumerate({**call.inputs, **call.cotangents}.items()):
-        direction = _along(got[name], 100 + seed)
-        totals = []
-        for sign in (1, -1):
-            moved = {**call.tensors(), name: tf.constant(value + sign * step * direction)}
-            totals.append(float(call.first(tfb, moved)))
-        want = (totals[0] - totals[1]) / (2 * step)
-        along = np.sum(got[name].numpy() * direction)
-        compare.assert_close(along, want, tolerances.FINITE_DIFFERENCES, name)
+    check_finite_differences(tfb, Case(case))
 
 
 @pytest.mark.parametrize("case", ["lstm all", "rnn tanh all"])
@@ -103,11 +87,9 @@ def _straight_through_lstm(tensors, clip, factors, zoneout):
             for factor, w in zip(tf.unstack(factors), tf.split(tensors["w_h"], 4, 1), strict=True)
         ]
         bars = tf.matmul(x, tensors["w_x"]) + tf.concat(of_state, 1) + tensors["b"]
-        i, f, ci, o = tf.split(bars, 4, 1)
-        new_cs = tf.sigmoid(f + 0.5) * cs + tf.sigmoid(i) * tf.tanh(ci)
-        new_cs += tf.stop_gradient(tf.clip_by_value(new_cs, -clip, clip) - new_cs)
-        h = tf.where(keep_h, h, tf.sigmoid(o) * tf.tanh(new_cs))
-        cs = tf.where(keep_cs, cs, new_cs)
+        step = plain_recurrences.lstm_step(bars, cs, forget_bias=0.5, clip=clip)
+        h = tf.where(keep_h, h, step["h"])
+        cs = tf.where(keep_cs, cs, step["cs"])
         outputs.append(h)
     return [tf.stack(outputs, 1), h, cs]
 
@@ -183,7 +165,7 @@ def test_saved_gates_have_gradients(tfb, op, zoneout):
     got = tape.gradient(total, tensors)
     step = tolerances.FINITE_DIFFERENCE_STEP
     for seed, (name, value) in enumerate(values.items()):
-        direction = _along(got[name], 100 + seed)
+        direction = along(got[name], 100 + seed)
         ends = [
             float(loss({**tensors, name: tf.constant(value + sign * step * direction)}))
             for sign in (1, -1)
@@ -267,7 +249,7 @@ def test_forward_mode_where_ranks_are_unknown(tfb, case, monkeypatch):
     for call in (full, other):
         tensors = call.tensors()
         pulled = call.second(tfb, tensors)
-        tangents = {k: _along(gradient, 9) for k, gradient in pulled.items()}
+        tangents = {k: along(gradient, 9) for k, gradient in pulled.items()}
         with tf.autodiff.ForwardAccumulator(
             list(tensors.values()), [tf.constant(v) for v in tangents.values()]
         ) as accumulator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from helpers import sequence_functions, tolerances
+from helpers import compare, sequence_functions, tolerances
 
 T, B, I, H, P = 3, 3, 2, 3, 2  # noqa: E741  the contracts' names
 BOUND = tolerances.second_bound("double", T * (I + H))
@@ -185,3 +185,25 @@ def weighted(gradient):
         gradient = tf.cast(gradient, tf.float32)
     count = tf.cast(tf.reshape(tf.range(tf.size(gradient)), tf.shape(gradient)), gradient.dtype)
     return tf.reduce_sum(tf.sin(gradient + count))
+
+
+def along(gradient, seed) -> np.ndarray:
+    """A random direction in which the terms of the derivative add up and do not cancel."""
+    gradient = np.asarray(gradient)
+    random = np.random.default_rng(seed).normal(size=gradient.shape)
+    return np.abs(random) * np.where(gradient < 0, -1.0, 1.0)
+
+
+def check_finite_differences(tfb, call: Differentiable) -> None:
+    """Of the first gradient, along one direction for each input and each gradient of an output."""
+    tensors, step = call.tensors(), tolerances.FINITE_DIFFERENCE_STEP
+    got = call.second(tfb, tensors)
+    for seed, name in enumerate(tensors):
+        direction = along(got[name], seed)
+        ends = [
+            float(call.first(tfb, {**tensors, name: tensors[name] + sign * step * direction}))
+            for sign in (1, -1)
+        ]
+        want = (ends[0] - ends[1]) / (2 * step)
+        found = np.sum(got[name].numpy() * direction)
+        compare.assert_close(found, want, tolerances.FINITE_DIFFERENCES, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare
 from helpers.sequence_functions import DIMS, FUNCTIONS, PROJ, call, random_inputs
 
 
@@ -152,21 +151,6 @@ def test_an_unknown_activation_is_refused(tfb):
             tf.zeros([1]),
             activation="sigmoid",
         )
-
-
-def test_what_is_left_out_is_zero(tfb):
-    """The initial state, of which the cell state is wider with a projection."""
-    for key in ("lstm-projection", "rnn-tanh"):
-        variant = FUNCTIONS[key]
-        inputs = random_inputs(variant, DIMS, np.float32, dropout=False, projected=False)
-        for name in {"h", "cs"} & set(inputs):
-            inputs[name] = np.zeros_like(inputs[name])
-        want = call(tfb, variant, inputs, time_major=True)
-        weights = {k: v for k, v in inputs.items() if k not in ("x", "h", "cs")}
-        outputs, state = getattr(tfb, variant.name)(inputs["x"], **weights, time_major=True)
-        got = [outputs, *state] if variant.has_cs else [outputs, state]
-        for mine, expected in zip(got, want, strict=True):
-            assert compare.bits(mine) == compare.bits(expected)
 
 
 @pytest.mark.parametrize("lengths", [[0, 2], None])

@@ -216,9 +216,10 @@ def test_layouts_and_directions_agree(tfb, name):
     assert _bits([got[0][::-1], *got[1:]]) == _bits(want)
 
 
-@plain_functions
+@all_functions
 def test_what_is_left_out_is_zero(tfb, name):
-    function = PLAIN[name]
+    """The initial state, of which the cell state is wider with a projection, and a GRU's b_h."""
+    function = FUNCTIONS[name]
     inputs = random_inputs(function, DIMS, np.float32)
     for key in {"h", "cs", "b_h"} & set(inputs):
         inputs[key] = np.zeros_like(inputs[key])
@@ -379,49 +380,3 @@ def test_graph_of_unknown_shapes(tfb, name, mode, time_major):
         pairs = (tf.nest.flatten(found(*arguments)) for found in (graph, compute))
         for mine, eager in zip(*pairs, strict=True):
             assert compare.bits(mine) == compare.bits(eager), dims
-
-
-@pytest.mark.parametrize("reset_after", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-def test_gru_is_keras(tfb, reset_after, masked):
-    """Keras' layer with its own weights; a masked step of it repeats the output, too."""
-    import keras
-
-    _check_keras(tfb, keras.layers.GRU, reset_after, masked)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_lstm_is_keras(tfb, masked):
-    import keras
-
-    _check_keras(tfb, keras.layers.LSTM, None, masked)
-
-
-def _check_keras(tfb, layer_type, reset_after, masked):
-    dims = (6, 5, 3, 4)
-    options = {} if reset_after is None else {"reset_after": reset_after}
-    layer = layer_type(
-        dims[3],
-        return_sequences=True,
-        return_state=True,
-        use_cudnn=False,
-        bias_initializer="random_normal",
-        **options,
-    )
-    rng = np.random.default_rng(8)
-    x = tf.constant(rng.normal(size=(5, 6, 3)).astype(np.float32))
-    mask = sequence_functions.patterns(dims)["holes"][0].T if masked else None
-    # Keras repeats zeros, not the state, before a row's first step; so every row has one there.
-    if masked:
-        mask[:, 0] = True
-    want = layer(x, mask=None if mask is None else tf.constant(mask))
-    w_x, w_h, b = (tf.convert_to_tensor(v) for v in layer.weights)
-    if reset_after is None:
-        outputs, state = tfb.lstm(x, w_x, w_h, b, mask=mask)
-        got = [outputs, *state]
-    else:
-        biases = tf.unstack(b) if reset_after else [b]
-        got = tfb.gru(x, w_x, w_h, *biases, mask=mask, gate_order="urc", **options)
-    bound = tolerances.parity_bound("float", dims[0] * (dims[2] + dims[3]))
-    for mine, theirs in zip(got, want, strict=True):
-        compare.assert_close(np.asarray(mine), np.asarray(theirs), bound)
