@@ -89,8 +89,8 @@ def test_dropout_has_the_mask_of_the_first_derivative(tfb, case, mode):
         return call.second(tfb, given), ends, call.first(tfb, given)
 
     got, (up, down), here = run_modes.in_mode(mode, everything)(tensors)
-    along = sum(np.sum(got[name] * directions[name]) for name in got)
-    compare.assert_close(along, float(up - down) / (2 * step), tolerances.FINITE_DIFFERENCES)
+    directional = sum(np.sum(got[name] * directions[name]) for name in got)
+    compare.assert_close(directional, float(up - down) / (2 * step), tolerances.FINITE_DIFFERENCES)
     undropped = make(case, dropout=0.0).first(tfb, tensors)
     assert abs(float(undropped - here)) > 1e-3
 
@@ -170,8 +170,8 @@ def test_both_products_of_a_hessian_with_a_vector_agree(tfb, case):
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             found = first(call, tensors)
-            along = tf.add_n([tf.reduce_sum(found[k] * tangents[k]) for k in tensors])
-        return tape.gradient(along, tensors, unconnected_gradients="zero")
+            directional = tf.add_n([tf.reduce_sum(found[k] * tangents[k]) for k in tensors])
+        return tape.gradient(directional, tensors, unconnected_gradients="zero")
 
     with tf.autodiff.ForwardAccumulator(
         list(tensors.values()), list(tangents.values())

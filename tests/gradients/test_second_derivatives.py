@@ -170,9 +170,9 @@ def test_saved_gates_have_gradients(tfb, op, zoneout):
             float(loss({**tensors, name: tf.constant(value + sign * step * direction)}))
             for sign in (1, -1)
         ]
-        along = np.sum(got[name].numpy() * direction)
+        found = np.sum(got[name].numpy() * direction)
         want = (ends[0] - ends[1]) / (2 * step)
-        compare.assert_close(along, want, tolerances.FINITE_DIFFERENCES, name)
+        compare.assert_close(found, want, tolerances.FINITE_DIFFERENCES, name)
 
 
 @pytest.mark.parametrize("case", ["lstm", "gru after", "gru before", "rnn tanh"])
