@@ -154,11 +154,9 @@ def test_numbers_of_each_set(tfb, position):
     result = children.run_python(
         [
             *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"),
-            *(
-                str(children.TESTS / "ops" / name)
-                for name in ("test_gru_block_cell.py", "test_lstm_block_cell.py")
-            ),
-            *("-k", "(numbers or golden) and not GPU and not graph"),
+            str(children.TESTS / "ops" / "test_block_ops.py"),
+            # The cells; test_processes.py has the sequences.
+            *("-k", "(numbers or special or golden) and (Cell or golden or gates) and not graph"),
         ],
         TF_BLOCKRNN_CPU_ISA=isa,
     )
