@@ -153,7 +153,7 @@ bench: build $(DEVELOPMENT)
 	$(PYTHON) -m bench $(ARGS)
 
 docs: build $(DEVELOPMENT)
-	$(PYTHON) -m mkdocs --quiet build
+	$(PYTHON) -m mkdocs build
 	@echo 'site/index.html; the search needs a server: $(PYTHON) -m http.server --directory site'
 
 # The versions stay what they are in the files, unless ARGS says otherwise. uv takes indexes from UV_INDEX.

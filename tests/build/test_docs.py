@@ -77,7 +77,7 @@ def test_public_names_have_examples(tfb, name):
 def test_the_site_has_every_public_name(tfb, tmp_path):
     """It is built with warnings as errors: of links to nowhere, pages outside of the navigation."""
     del tfb
-    command = ["-m", "mkdocs", "--quiet", "build", "--site-dir", str(tmp_path)]
+    command = ["-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
     assert_ok(run_python(command, cwd=ROOT), "mkdocs")
     for name in PUBLIC:
         module = importlib.import_module(name)
