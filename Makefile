@@ -88,8 +88,8 @@ help:
 
 WITHOUT_DEPENDENCIES := .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.venv-tf%/stamp: requirements/tf%.in requirements/tf%.txt requirements/dev.in tools/make_venv.sh
-	tools/make_venv.sh .venv-tf$* $* tf$* dev
+.venv-tf%/stamp: requirements/tf%.in requirements/tf%.txt requirements/demo.in requirements/dev.in tools/make_venv.sh
+	tools/make_venv.sh .venv-tf$* $* tf$* demo dev
 	touch $@
 
 build: $(ENVIRONMENT)
