@@ -14,10 +14,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from helpers.convert_command import converted, make, refused
+from helpers.convert_command import converted, damage, make, refused
 from helpers.weight_stacks import Stack
-
-from tf_blockrnn.weights import npz
 
 GRU = Stack("gru", dtype="float32")
 
@@ -116,15 +114,6 @@ def test_failures(convert, files):
         refused(convert, line, 1, words)
 
 
-def damage(path: str | pathlib.Path, mark: bytes, offset: int, value: int) -> None:
-    """Gives the byte that far behind the last such mark another value."""
-    data = bytearray(pathlib.Path(path).read_bytes())
-    place = data.rindex(mark) + offset
-    assert data[place] != value
-    data[place] = value
-    pathlib.Path(path).write_bytes(data)
-
-
 @pytest.mark.parametrize(
     "path, mark, offset, value, words",
     [
@@ -191,68 +180,3 @@ def test_a_missing_package_is_named(convert, monkeypatch):
     refused(convert, "in.npz out.onnx --to onnx", 1, "needs the package onnx: it is missing")
     pathlib.Path("in.onnx").write_bytes(b"whatever it is")
     refused(convert, "in.onnx out.npz --to npz", 1, "needs the package onnx: it is missing")
-
-
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"format": np.array("another")}, "format must be 'tf_blockrnn.weights', got 'another'"),
-        ({"version": np.array(3)}, "version must be 1 or 2, got 3: it was written by another"),
-        ({"layers.0.forward.w_h": None}, "incomplete: layers.0.forward.w_h is missing"),
-        (
-            {"layers.1.forward.b_x": np.ones([3, 4], "f4")},
-            "incomplete: layers.1.forward.w_x is missing",
-        ),
-        ({"layers.0.sideways.w_x": np.ones([3, 3, 4])}, "unknown name, 'layers.0.sideways.w_x'"),
-        ({"cell": np.array("lstm")}, "reset_after is for gru"),
-        ({"cell": np.array(3)}, "the file's cell must be one str, got an array of int64"),
-        ({"dtype": np.array("int8")}, "the file's dtype must be one of float16, .*, got 'int8'"),
-        ({"reset_after": np.array("no")}, "the file's reset_after must be one bool"),
-        (
-            {"layers.0.forward.w_h": np.ones([3, 4, 4])},
-            "w_h must be of the type float32, got float64",
-        ),
-    ],
-)
-def test_npz_files_that_are_not_whole_are_refused(tmp_path, change, words):
-    path = tmp_path / "in.npz"
-    make(GRU, path)
-    arrays = {**np.load(path), **change}
-    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
-    with pytest.raises(ValueError, match=words):
-        npz.from_npz(path)
-
-
-@pytest.mark.parametrize(
-    "mark, offset, value, words",
-    [
-        # An entry of the directory of a zip file: the version that it needs, its flags, its method.
-        (b"PK\1\2", 6, 255, "zip file version 25.5"),
-        (b"PK\1\2", 8, 1, "is encrypted"),
-        (b"PK\1\2", 10, 99, "compression method is not supported"),
-        (b"PK\5\6", 0, 0, "is not a zip file"),
-        # Of an array so large that it is not read at once, so that no checksum is looked at before.
-        (b", 40, 200), }", 12, ord(" "), "EOF in multi-line"),
-    ],
-)
-def test_npz_files_that_are_damaged_are_refused(tmp_path, mark, offset, value, words):
-    path = tmp_path / "in.npz"
-    make(dataclasses.replace(GRU, inputs=40, units=200), path)
-    damage(path, mark, offset, value)
-    with pytest.raises(ValueError, match=f"the file is not an intact .npz file: .*{words}"):
-        npz.from_npz(path)
-
-
-def test_npz_files_of_anything_else_are_refused(tmp_path):
-    path = tmp_path / "in.npz"
-    path.touch()
-    with pytest.raises(ValueError, match="not an intact .npz file: No data left"):
-        npz.from_npz(path)
-    make(GRU, path)
-    with zipfile.ZipFile(path, "a") as file:
-        file.writestr("layers.0.forward.peepholes.npy", b"\xff")
-    with pytest.raises(ValueError, match="incomplete: layers.0.forward.peepholes is not an array"):
-        npz.from_npz(path)
-    damage(path, b"PK\1\2", 10, zipfile.ZIP_DEFLATED)
-    with pytest.raises(ValueError, match="not an intact .npz file: .*while decompressing"):
-        npz.from_npz(path)

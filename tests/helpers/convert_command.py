@@ -55,3 +55,12 @@ def make(stack: Stack, path: str = "in.npz"):
     described = weight_stacks.random_weights(stack)
     npz.to_npz(described, path)
     return described
+
+
+def damage(path: str | pathlib.Path, mark: bytes, offset: int, value: int) -> None:
+    """Gives the byte that far behind the last such mark another value."""
+    data = bytearray(pathlib.Path(path).read_bytes())
+    place = data.rindex(mark) + offset
+    assert data[place] != value
+    data[place] = value
+    pathlib.Path(path).write_bytes(data)

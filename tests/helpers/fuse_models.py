@@ -31,10 +31,6 @@ def sequential():
     )
 
 
-def sequential_without_input():
-    return called(keras.Sequential([keras.layers.SimpleRNN(UNITS), keras.layers.Dense(2)]))
-
-
 def functional():
     """An encoder that hands its states on, operations, a mask by hand; inputs and outputs named."""
     x = keras.Input((None, INPUTS), name="x")
@@ -85,41 +81,6 @@ def cells():
     return keras.Model(x, keras.layers.RNN(keras.layers.LSTMCell(UNITS))(y))
 
 
-class Block(keras.layers.Layer):
-    """A layer that builds what it holds, as Keras' guide has it."""
-
-    def __init__(self, units, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
-        self.recurrent = keras.layers.LSTM(units, return_sequences=True)
-        self.dense = keras.layers.Dense(units)
-
-    def build(self, shape):
-        self.scale = self.add_weight(shape=(self.units,), name="scale")
-        self.dense.build(shape)
-        self.recurrent.build((*shape[:-1], self.units))
-        self.late = keras.layers.GRU(self.units, return_sequences=True)
-        self.late.build((*shape[:-1], self.units))
-
-    def call(self, x):
-        return self.late(self.recurrent(self.dense(x))) * self.scale
-
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
-
-
-class Plain(keras.layers.Layer):
-    """Without get_config, which Keras makes up of the constructor's arguments."""
-
-    def __init__(self, units, **kwargs):
-        super().__init__(**kwargs)
-        self.cell = keras.layers.LSTMCell(units)
-
-    def call(self, x):
-        states = self.cell.get_initial_state(keras.ops.shape(x)[0])
-        return self.cell(x[:, 0], states)[0][:, None]
-
-
 class Small(keras.Model):
     """A subclassed model that is quickly trained."""
 
@@ -150,36 +111,6 @@ class Bare(keras.Model):
         return self.r(x)
 
 
-class Tower(keras.Model):
-    """A subclassed model with layers in attributes, a list, a dict, a tuple and a custom layer."""
-
-    def __init__(self, units, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
-        self.first = keras.layers.GRU(units, return_sequences=True)
-        self.again = self.first
-        self.normal = keras.layers.BatchNormalization()
-        self.listed = [keras.layers.LSTM(units, return_sequences=True) for _ in range(2)]
-        self.named = {"a": [keras.layers.SimpleRNN(units, return_sequences=True)]}
-        self.pair = (keras.layers.Dense(units), keras.layers.GRU(units, return_sequences=True))
-        self.block = Block(units)
-        self.plain = Plain(units)
-        self.wrapped = keras.layers.Bidirectional(keras.layers.GRU(units))
-
-    def call(self, x):
-        x = self.normal(self.again(x))
-        for layer in (*self.listed, *self.named["a"], *self.pair, self.block, self.plain):
-            x = x + layer(x)
-        return self.wrapped(x)
-
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
-
-
-def subclassed():
-    return called(Tower(UNITS))
-
-
 def text():
     """Words, of which only the vocabulary knows the numbers."""
     words = keras.layers.TextVectorization(output_mode="int", output_sequence_length=STEPS)
@@ -193,14 +124,12 @@ MODELS = {
     function.__name__: function
     for function in (
         sequential,
-        sequential_without_input,
         functional,
         bidirectional,
         time_distributed,
         shared,
         cells,
         small,
-        subclassed,
         text,
     )
 }

@@ -7,7 +7,6 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.covering import in_turn
 from helpers.session_oracle import assert_same_state, refused, types
 from helpers.weight_stacks import Stack, random_weights
 
@@ -29,7 +28,8 @@ def _streams(name="lstm", capacity=12, **options):
     return Streams(Session(random_weights(STACKS[name]), **options), capacity)
 
 
-@pytest.mark.parametrize("name, precision", in_turn(STACKS, ["float32", "bfloat16", "int8"]))
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", STACKS)
 def test_bits_of_each_stream_alone(name, precision):
     streams = _streams(name, precision=precision)
     session, rng = streams.session, np.random.default_rng(0)

@@ -51,10 +51,12 @@ IN_USE = {
     "norm_epsilon": 0.5,
     "recompute": 3,
 }
-# What such an argument refuses, and in which words; the next line's are of another type.
+# For such an argument how it refuses values, which ones, and those of another type.
 _NAN, _INFINITY = float("nan"), float("inf")
+_RATE = ("must be a rate in 0..1, got", (-0.1, 1.5, _NAN), ("0.1", None, True))
 REFUSED = {
-    "zoneout": ("must be a rate in 0..1, got", (-0.1, 1.5, _NAN), ("0.1", None, True)),
+    "zoneout_h": _RATE,
+    "zoneout_c": _RATE,
     "cell_clip": ("must be a number above 0, or None; got", (0.0, -1.0, _NAN), ("1",)),
     "projection": ("must be an integer above 0, or None; got", (0,), (2.5, "4")),
     "norm_epsilon": ("must be a .*number", (0, 0.0, -1e-3, _NAN, _INFINITY), ("1e-3",)),
@@ -171,10 +173,8 @@ def test_wrong_arguments(name, extra):
 
 @all_classes
 def test_values_that_are_refused(name):
-    for argument in own_arguments(name):
-        words, values, types = REFUSED.get(
-            argument.removesuffix("_h").removesuffix("_c"), ("",) * 3
-        )
+    for argument in own_arguments(name).keys() & REFUSED.keys():
+        words, values, types = REFUSED[argument]
         for error, wrong in ((ValueError, values), (TypeError, types)):
             for value in wrong:
                 with pytest.raises(error, match=f"{argument} {words}.*{value!r}"):

@@ -77,16 +77,17 @@ def test_dtypes(kind, dtype):
         assert fused_ops(layer, x) == {KINDS[kind][2]}
 
 
-@pytest.mark.parametrize(
-    ("mask", "unroll"),
-    [(MASK[..., np.newaxis], False), (MASK.astype(np.int32), False), (MASK[:1], True)],
-    ids=["3d", "int", "one for all rows"],
-)
-def test_forms_of_masks(mask, unroll):
-    layer = make("LSTM", sequence(), return_sequences=True, unroll=unroll)
+@pytest.mark.parametrize("mask", [MASK[..., np.newaxis], MASK.astype(np.int32)], ids=["3d", "int"])
+def test_forms_of_masks(mask):
+    layer = make("LSTM", sequence(), return_sequences=True)
     assert_same(*both(lambda: values(layer, sequence(), mask=tf.constant(mask))))
     with fused():
         assert fused_ops(lambda x: layer(x, mask=tf.constant(mask)), sequence())
+
+
+def test_one_mask_for_all_rows():
+    layer = make("GRU", sequence(), unroll=True, return_sequences=True)
+    assert_same(*both(lambda: values(layer, sequence(), mask=tf.constant(MASK[:1]))))
 
 
 DROPOUTS = {

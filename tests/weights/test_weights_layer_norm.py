@@ -1,9 +1,8 @@
-"""Weights of cells with layer normalisation: the description, its file, and who refuses them."""
+"""Weights of cells with layer normalisation: the description, and who refuses them."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from helpers import weight_stacks
 from helpers.weight_stacks import NORM_CELLS, Stack
 
 from tf_blockrnn import weights
-from tf_blockrnn.weights import npz
 
 LSTM = Stack("layer_norm_lstm", layers=2, directions=2, norm_output_only=True)
 GRU = Stack("layer_norm_gru", layers=2, directions=2)
@@ -124,65 +122,6 @@ def test_norms_and_their_arguments_must_fit_the_cell():
     for epsilon in (0, -1e-3, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="epsilon must be a finite number above 0, got"):
             stack_of("layer_norm_gru", without_c, epsilon=epsilon)
-
-
-# ---- .npz
-
-
-def held(described):
-    file = io.BytesIO()
-    npz.to_npz(described, file)
-    file.seek(0)
-    return dict(np.load(file))
-
-
-def reread(arrays):
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    file.seek(0)
-    return npz.from_npz(file)
-
-
-def test_npz_has_a_version_that_older_readers_refuse_where_they_would_drop_something():
-    """They read the version before anything else, and know 1 alone."""
-    for stack, version in (
-        (Stack("lstm", peepholes=True, cell_clip=1.0), 1),
-        (Stack("gru"), 1),
-        (Stack("lstm", zoneout_c=0.25), 2),
-        (Stack("gru", zoneout_h=0.25), 2),
-        (GRU, 2),
-    ):
-        described = weight_stacks.random_weights(stack)
-        assert held(described)["version"] == version
-        assert reread(held(described)) == described
-    found = held(weight_stacks.random_weights(LSTM))
-    assert found["version"] == 2
-    with pytest.raises(ValueError, match="version must be 1 or 2, got 3: it was written by"):
-        reread({**found, "version": np.array(3)})
-
-
-def test_npz_with_an_unknown_option():
-    found = held(weight_stacks.random_weights(Stack("lstm")))
-    with pytest.raises(ValueError, match="an array of an unknown name, 'zoneout'"):
-        reread({**found, "zoneout": np.array(0.5)})
-
-
-@pytest.mark.parametrize(
-    ("name", "named"),
-    [
-        ("epsilon", "a layer_norm_lstm needs epsilon"),
-        ("norm_output_only", "needs norm_output_only"),
-        ("layers.1.backward.norm_h", "layer 1, backward: layer_norm_lstm needs norm_h"),
-    ],
-)
-def test_npz_without_a_part_of_the_norms(name, named):
-    found = held(weight_stacks.random_weights(LSTM))
-    del found[name]
-    with pytest.raises(ValueError, match=named):
-        reread(found)
-
-
-# ---- formats without norms
 
 
 @pytest.mark.parametrize("cell", NORM_CELLS)
