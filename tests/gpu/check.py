@@ -203,7 +203,7 @@ def zeros(engine) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    engine = device_engine.Engine(arguments.library, unfilled=arguments.unfilled)
+    engine = device_engine.Engine(arguments)
     dims = SMALL_DIMS if arguments.small else block_cells.ODD_DIMS + block_cells.EMPTY_DIMS
 
     checks = {

@@ -6,6 +6,7 @@ it opens cuBLAS itself, PyTorch's copy if PyTorch is installed.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import ctypes.util
 import itertools
@@ -25,8 +26,8 @@ EMPTY_DIMS = ((0, 3, 2), (3, 0, 2))
 class Blas:
     """The engine's BLAS, as the shim gives it."""
 
-    def __init__(self, library: str):
-        self.engine = device_engine.Engine(library)
+    def __init__(self, arguments: argparse.Namespace):
+        self.engine = device_engine.Engine(arguments)
         self.library = self.engine.library
         for name in ("path", "problem"):
             getattr(self.library, "blockrnn_blas_" + name).restype = ctypes.c_char_p
@@ -189,7 +190,7 @@ def main() -> None:
     arguments = check_program.arguments_of(__doc__)
     if arguments.small:  # cuBLAS' kernels are not ours to sanitize
         return
-    blas = Blas(arguments.library)
+    blas = Blas(arguments)
     if blas.engine.emulated and ctypes.util.find_library("cublas") is None:
         # A search in vain is reported, and must not be the last one.
         assert blas.found() is None

@@ -81,7 +81,7 @@ def main() -> None:
     from helpers import torch_witness
 
     torch = torch_witness.torch
-    stack = Stack(arguments.library)
+    stack = Stack(arguments)
     emulated = stack.engine.emulated
     if not emulated and not torch.cuda.is_available():
         check_program.not_run("this PyTorch has no CUDA to compare with")
@@ -89,7 +89,6 @@ def main() -> None:
     warnings.filterwarnings("ignore", "LSTM with projections", UserWarning)  # of oneDNN
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     device = "cpu" if emulated else "cuda"
-    stack.engine.load_cublas(arguments.cublas, arguments.small)
     who = "PyTorch on the " + ("CPU" if emulated else "GPU")
 
     def of_mode(mode: str) -> int:

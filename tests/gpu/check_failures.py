@@ -88,10 +88,9 @@ def stacks(stack: Stack) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    stack = Stack(arguments.library)
-    if not stack.engine.emulated:
+    if not device_engine.Engine(arguments).emulated:
         check_program.not_run("calls that fail (in the emulation alone)")
-    stack.engine.load_cublas(arguments.cublas, arguments.small)
+    stack = Stack(arguments)
     calls = sequences.Sequences(stack.engine)
     check_program.run(
         {

@@ -118,7 +118,7 @@ def main() -> None:
     arguments = check_program.arguments_of(__doc__)
     if arguments.small:
         return  # check_sequences.py has such calls for the sanitizers
-    engine = device_engine.Engine(arguments.library)
+    engine = device_engine.Engine(arguments)
     engine.load_cublas(arguments.cublas, arguments.small)
     run = sequences.Sequences(engine)
     ways = {"forward": forward, "backward": backward}

@@ -141,8 +141,7 @@ def large(engine, cell: str) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    engine = device_engine.Engine(arguments.library, unfilled=arguments.unfilled)
-    engine.sanitized = arguments.small and not engine.emulated
+    engine = device_engine.Engine(arguments)
     calls = sequences.Sequences(engine)
     library = engine.library
     checks = {f"persistent {cell}": lambda cell=cell: variants(calls, cell) for cell in CELLS}

@@ -399,7 +399,7 @@ def no_scratch(engine) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    engine = device_engine.Engine(arguments.library, unfilled=arguments.unfilled)
+    engine = device_engine.Engine(arguments)
     engine.load_cublas(arguments.cublas, arguments.small)
     calls = sequences.Sequences(engine)
     checks = {f"sequences, {cell}": lambda cell=cell: numbers(calls, cell) for cell in CELLS}

@@ -292,8 +292,7 @@ def _foreign_headers(stack: Stack, call: Call, arrays, found) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    stack = Stack(arguments.library, unfilled=arguments.unfilled)
-    stack.engine.load_cublas(arguments.cublas, arguments.small)
+    stack = Stack(arguments)
     checks = {
         "empty stacks": lambda: empty_dims(stack),
         "reserve spaces": lambda: reserve_space(stack),

@@ -198,10 +198,8 @@ def long_grids(stack: Stack) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    stack = Stack(arguments.library, unfilled=arguments.unfilled)
-    stack.engine.load_cublas(arguments.cublas, arguments.small)
+    stack = Stack(arguments)
     emulated = stack.engine.emulated
-    stack.engine.sanitized = arguments.small and not emulated
     checks = {"same bits of stacks": lambda: same_bits(stack)}
     checks["directions in one grid"] = lambda: joint_directions(stack)
     if not arguments.small:

@@ -280,8 +280,7 @@ def without(engine, library) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    engine = device_engine.Engine(arguments.library, unfilled=arguments.unfilled)
-    engine.sanitized = arguments.small and not engine.emulated
+    engine = device_engine.Engine(arguments)
     calls = sequences.Sequences(engine)
     library = engine.library
     checks = {"tensor cores, apart": lambda: apart(calls)}

@@ -5,10 +5,10 @@ The library is tests/gpu/shim.cu.cc with the engine, for a GPU or for the emulat
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import ctypes
 import importlib
-import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -112,13 +112,13 @@ def allocations_of(run: Callable[[int], object]) -> int:
 class Engine:
     """The engine on the one device that the library finds."""
 
-    def __init__(self, library: str | pathlib.Path, *, unfilled: bool = False):
-        """unfilled: scratch is left as it is, else it is full of NaN."""
-        self.library = ctypes.CDLL(str(library))
+    def __init__(self, arguments: argparse.Namespace):
+        """arguments: of a check program (check_program.py)."""
+        self.library = ctypes.CDLL(arguments.library)
         self.emulated = hasattr(self.library, "emulation_vary")
-        self.library.blockrnn_fill_scratch(not unfilled)
+        self.library.blockrnn_fill_scratch(not arguments.unfilled)
         size, pointer = ctypes.c_size_t, ctypes.c_void_p
-        for name, arguments in {
+        for name, parameters in {
             "allocate": (size, ctypes.POINTER(pointer)),
             "free": (pointer,),
             "to_device": (pointer, pointer, size),
@@ -127,13 +127,14 @@ class Engine:
             "call": (ctypes.c_char_p, ctypes.POINTER(_Call)),
         }.items():
             function = getattr(self.library, "blockrnn_" + name)
-            function.argtypes = arguments
+            function.argtypes = parameters
             function.restype = ctypes.c_char_p
             setattr(self, "_" + name, self._checked(function))
         self.library.blockrnn_persistent_kernels.restype = ctypes.c_int64
         self.library.blockrnn_reserve_bytes.restype = ctypes.c_int64
         self.may_use_blas = True
-        self.sanitized = False  # under a sanitizer persistent kernels may be refused
+        # Under a sanitizer persistent kernels may be refused.
+        self.sanitized = arguments.small and not self.emulated
 
     @staticmethod
     def _checked(function):

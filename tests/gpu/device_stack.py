@@ -5,6 +5,7 @@ Arrays are those of a `Call` of cudnn_calls.py, in float64; results are in memor
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
 
@@ -35,8 +36,9 @@ DEFAULT = Options()
 class Stack:
     """The engine's stacks. Arrays are those of a Call, as float64."""
 
-    def __init__(self, library: str, *, unfilled: bool = False):
-        self.engine = device_engine.Engine(library, unfilled=unfilled)
+    def __init__(self, arguments: argparse.Namespace):
+        self.engine = device_engine.Engine(arguments)
+        self.engine.load_cublas(arguments.cublas, arguments.small)
 
     def forward(self, call: Call, dtype: str, arrays, options=DEFAULT, training=True):
         """Outputs by name as they lie in memory, the reserve space among them."""
