@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "cc/core/activations.h"
+#include "cc/core/argument_members.h"
 #include "cc/core/engine_args.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/argument_members.h"
 #include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/cells/gru_after_sequence.cuh"
 #include "cc/kernels/cuda/cells/gru_block_cell.cuh"
