@@ -63,7 +63,7 @@ def _engine(mode):
 def _engine_templates(mode):
     # What tests instantiate of the engine multiplies little. What the engine has as well, the linker takes from there,
     # for tests name the engine before their own objects.
-    return _engine(mode) + ["-O0"]
+    return _engine(mode) + ([] if mode == "release" else ["-O0"])
 
 def _tests(mode):
     return ["-O2"] if mode == "release" else _CHECKED + _extra(mode)
