@@ -34,8 +34,8 @@ def test_objects(name, srcs, hdrs = [], deps = [], engine_templates = False, tes
         ],
     )
 
-def engine_test(name, srcs = [], deps = [], engine_templates = False, shard_count = None, engine = True):
-    """A test binary. engine: whether it calls the engine through engine.h."""
+def engine_test(name, srcs = [], deps = [], engine_templates = False, shard_count = None):
+    """A test binary, with the engine, which :support calls."""
     if srcs:
         test_objects(
             name = name + "_objects",
@@ -51,6 +51,6 @@ def engine_test(name, srcs = [], deps = [], engine_templates = False, shard_coun
         shard_count = shard_count,
         # What an op's test instantiates of the engine is the same template as in the engine and less optimised: the
         # linker takes the first, so the engine comes first.
-        deps = (["//cc/kernels/cpu:engine", ":left_out_types"] if engine else []) +
+        deps = ["//cc/kernels/cpu:engine", ":left_out_types"] +
                ([":" + name + "_objects"] if srcs else []) + deps + [":main"],
     )
