@@ -1,4 +1,4 @@
-"""What is told of a result: ratios, means, whether the machine was quiet, pages and plots."""
+"""How a result is reported: ratios, means, whether the machine was quiet, pages and plots."""
 
 from __future__ import annotations
 

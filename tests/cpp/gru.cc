@@ -11,7 +11,8 @@
 namespace blockrnn::test {
 namespace {
 
-// Two matrices of as many rows, side by side; the gradient of both apart.
+// Two matrices with the same number of rows, concatenated by columns; their
+// gradients are separate tensors.
 void Join(NamedTensors* tensors, const char* left, const char* right,
           int64_t units, const char* joined) {
   const Tensor a = Find(*tensors, left), b = Find(*tensors, right);
@@ -162,19 +163,10 @@ class GruAfter : public FamilyOf<GruAfterSequenceForwardArgs,
 
   CellSpec Cell() const override {
     CellSpec cell;
-    cell.kind = CellKind::kGruAfter;
-    cell.places = {variant % 2, 1 - variant % 2, 2};
+    SetGruAfter(&cell);
     return cell;
   }
-  std::vector<TensorSpec> Inputs() const override {
-    return {{"x", StepsOf().InputSize()},
-            State("h_prev"),
-            InputWeights("w_x", 3),
-            StateWeights("w_h", 3),
-            {"b_x", 3 * dims.units},
-            {"b_h", 3 * dims.units},
-            Dropout()};
-  }
+  std::vector<TensorSpec> Inputs() const override { return GruAfterInputs(); }
   std::vector<TensorSpec> Saved() const override {
     return {Array("r", Fill::kGate), Array("u", Fill::kGate), Array("c"),
             Array("hc")};

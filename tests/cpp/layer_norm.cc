@@ -85,18 +85,11 @@ class LayerNormGru
 
   CellSpec Cell() const override {
     CellSpec cell = LayerNorm::Cell();
-    cell.kind = CellKind::kGruAfter;
-    cell.places = {variant % 2, 1 - variant % 2, 2};
+    SetGruAfter(&cell);
     return cell;
   }
   std::vector<TensorSpec> Inputs() const override {
-    std::vector<TensorSpec> specs = {{"x", StepsOf().InputSize()},
-                                     State("h_prev"),
-                                     InputWeights("w_x", 3),
-                                     StateWeights("w_h", 3),
-                                     {"b_x", 3 * dims.units},
-                                     {"b_h", 3 * dims.units},
-                                     Dropout()};
+    std::vector<TensorSpec> specs = GruAfterInputs();
     for (const TensorSpec& spec : Norms(3)) specs.push_back(spec);
     return specs;
   }

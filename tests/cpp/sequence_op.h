@@ -63,6 +63,21 @@ class SequenceFamily {
     return {name, rows * width_in_units * dims.units, fill};
   }
 
+  // Of a GRU with the reset after the GEMM, and its two gate orders.
+  std::vector<TensorSpec> GruAfterInputs() const {
+    return {{"x", StepsOf().InputSize()},
+            State("h_prev"),
+            InputWeights("w_x", 3),
+            StateWeights("w_h", 3),
+            {"b_x", 3 * dims.units},
+            {"b_h", 3 * dims.units},
+            Dropout()};
+  }
+  void SetGruAfter(CellSpec* cell) const {
+    cell->kind = CellKind::kGruAfter;
+    cell->places = {variant % 2, 1 - variant % 2, 2};
+  }
+
   const Dims dims;
   const int variant;
   const Order order;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from helpers import tolerances
@@ -51,5 +53,11 @@ def assert_close(got, want, bound: float, what: str = "", element_slack: float =
 
 def bits(value) -> bytes:
     """The very bits, with type and shape, so that equal bytes mean equal results."""
-    array = np.ascontiguousarray(np.asarray(value))
+    # Of a tensor first: np.asarray fails for a scalar of bfloat16.
+    array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
     return f"{array.dtype.name}{array.shape}".encode() + array.tobytes()
+
+
+def digest(values) -> str:
+    """A hash of the bits of several arrays or tensors."""
+    return hashlib.sha256(b"".join(map(bits, values))).hexdigest()

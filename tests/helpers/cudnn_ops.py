@@ -132,5 +132,4 @@ def odd_calls(mode: str) -> tuple[Call, ...]:
 
 
 def bits(values) -> list[bytes]:
-    """The very bits of tensors or arrays; np.asarray fails for a scalar of bfloat16."""
-    return [compare.bits(v.numpy() if tf.is_tensor(v) else v) for v in values]
+    return [compare.bits(value) for value in values]

@@ -1,8 +1,8 @@
 """The malformed calls of every op: each argument, changed in every way that a caller gets wrong.
 
-All of it follows from the op table: what may be changed, which calls are legal after all, and which
-arguments an error may name. Deterministic, so that a child process and its parent mean the same
-call by the same number.
+All of it follows from the op table: what may be changed, and which arguments an error may name;
+legal_calls.py decides which calls are legal after all. Deterministic, so that a child process and
+its parent mean the same call by the same number.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NUMBERS = {
     "int64": (-1, 2**31, -(2**31), 2**32, 2**32 + 1, 2**63 - 1, -(2**63)),
 }
 SIZES_OF_NETWORKS = ("num_layers", "num_units", "input_size")
-_LENGTHS = ("seq_len_max", "sequence_lengths")
+LENGTHS = ("seq_len_max", "sequence_lengths")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Call:
 
 def _symbols(argument: op_table.Argument) -> set[str]:
     """The sizes that an argument's shape or numbers depend on; P is H without a projection."""
-    if argument.name in _LENGTHS:
+    if argument.name in LENGTHS:
         return {"T", "B"}
     if argument.alternatives == (("?",),):
         return set("TBLIH")
@@ -149,13 +149,13 @@ def bases(op: op_table.Op) -> list[Base]:
     if op.name in OF_PARAMS:
         return list(_bases_of_params(op))
     if op.name.startswith("Cudnn"):
-        return [_base_of_cudnn(op, call) for call in _cudnn_calls(op)]
+        return [base_of_cudnn(op, call) for call in _cudnn_calls(op)]
     # In the last I + H = 4H, or I is such that the weights of the input may be left out.
     widths = [a.left_out_if[1] for a in op.inputs.values() if (a.left_out_if or "K")[0] == "I"]
     sizes = (*_SIZES, (2, 4, op_table.evaluate((widths or ["3H"])[0], {"H": 2}), 2))
     layouts = ({op.alternative_attr: value} for value in (True, False))
     layouts = list(layouts) if op.alternative_attr else [{}]
-    # The first sizes with each layout, the others in turn with one.
+    # The first sizes with each layout, the others with one, alternately.
     chosen = [(attrs, sizes[0]) for attrs in layouts]
     chosen += [(layouts[k % len(layouts)], more) for k, more in enumerate(sizes[1:])]
     found = []
@@ -186,7 +186,7 @@ def _cudnn_calls(op: op_table.Op) -> Iterator[cudnn_ops.Call]:
         yield dataclasses.replace(call, version=version, **old)
 
 
-def _base_of_cudnn(op: op_table.Op, call: cudnn_ops.Call) -> Base:
+def base_of_cudnn(op: op_table.Op, call: cudnn_ops.Call) -> Base:
     net = call.net
     sizes = {"T": call.steps, "B": call.batch, "I": net.inputs, "H": net.units, "P": net.width}
     sizes |= {"L": net.layers, "D": net.directions}
@@ -297,7 +297,7 @@ def calls(base: Base, first: bool = False) -> Iterator[Call]:
 def _with_other_numbers(base: Base, call) -> Iterator[Call]:
     for name, right in base.numbers.items():
         values = _NUMBERS[base.op.inputs[name].type.replace("Tlen", "int32")]
-        if name in _LENGTHS:
+        if name in LENGTHS:
             steps = base.sizes["T"]
             values = (*range(steps + 2), 2**16 + steps, *values)
         else:
@@ -338,228 +338,18 @@ def _refused_by_tensorflow(op: op_table.Op, call) -> Iterator[Call]:
 def made(op: op_table.Op) -> Iterator[tuple[Call, str, str]]:
     """(call, mode, "ours" or "stock") of every call of an op, in their order.
 
-    The kernel is called eagerly with all, by both names where TensorFlow has the op. In graphs the
-    kinds take turns, as do the names there, and XLA gets a few; all get those of which nothing or
-    everything is changed.
+    The kernel is called eagerly with all, by both names where TensorFlow has the op. Kinds of
+    graphs alternate from call to call, and so do the names in them; XLA gets one call in COMPILED.
+    A call of which nothing or everything is changed runs in all of them.
     """
     names = ("ours", "stock") if op.serves_tensorflow else ("ours",)
     for place, base in enumerate(bases(op)):
         for number, call in enumerate(calls(base, place == 0)):
-            turn = number + place
+            index = number + place
             yield from ((call, "eager", name) for name in names)
             if not 0 < len(call.changed) < len(call.shapes):
                 graphs = GRAPHS
             else:
-                graphs = (GRAPHS[turn % 2], *GRAPHS[2:][: turn % COMPILED == 0])
+                graphs = (GRAPHS[index % 2], *GRAPHS[2:][: index % COMPILED == 0])
             for mode in graphs:
-                yield call, mode, names[turn // 2 % len(names)]
-
-
-# -------------------------------------------------- what is legal, and what it means
-
-
-def meaning(call: Call, for_graph: bool = False) -> dict | None:
-    """The sizes of a legal call, and its network where it has one; None of a malformed call.
-
-    for_graph: as far as a graph of known shapes can tell. It knows no numbers, but for those of the
-    ops on parameters, which are constants, and not of which call a reserve space is.
-    """
-    if call.refused_by_tensorflow():
-        return None
-    op, attrs = call.op, call.attrs
-    sizes = {"K": 1, "N": 0}
-    if "direction" in op.attrs:
-        sizes["D"] = 2 if attrs["direction"] == "bidirectional" else 1
-    if not _fits(call, sizes):
-        return None
-    for name in () if for_graph else _LENGTHS:
-        numbers = call.numbers.get(name, ())
-        if call.shapes.get(name) != (0,) and not all(0 <= n <= sizes["T"] for n in numbers):
-            return None
-    if op.name in OF_PARAMS:
-        return _network_of_params(call, for_graph)
-    if op.name.startswith("Cudnn"):
-        return _network_of_call(call, sizes, for_graph)
-    weights = {call.shapes[name] == (0,) for name in ("w_ru_x", "w_c_x") if name in op.inputs}
-    projects_to_nothing = call.shapes.get("w_p", (0,)) != (0,) and sizes["P"] == 0
-    return None if len(weights) > 1 or projects_to_nothing else sizes
-
-
-def _fits(call: Call, sizes: dict[str, int]) -> bool:
-    """Whether all shapes are those of the op table, for sizes that are found on the way."""
-    op, attrs = call.op, call.attrs
-    num_proj, left_out = attrs.get("num_proj", 0), []
-    if num_proj and attrs["rnn_mode"] != "lstm":
-        return False
-    for name, argument in op.inputs.items():
-        given, dims = call.shapes[name], op.dims(argument, attrs)
-        if argument.optional and given == (0,):
-            left_out.append(argument)
-            continue
-        if dims is None or (argument.cell_state and attrs["rnn_mode"] != "lstm"):
-            continue
-        if len(given) != len(dims):
-            return False
-        for dim, size in zip(dims, given, strict=True):
-            if "rnn_mode" in op.attrs and not num_proj:
-                dim = dim.replace("P", "H")
-            if dim != "?" and not op_table.bind(dim, size, sizes):
-                return False
-    conditions = (argument.left_out_if for argument in left_out if argument.left_out_if)
-    return all(op_table.evaluate(a, sizes) == op_table.evaluate(b, sizes) for a, b in conditions)
-
-
-def _network(attrs: Mapping, layers: int, directions: int, inputs: int, units: int):
-    """The network of these sizes and attrs, or None."""
-    num_proj = attrs.get("num_proj", 0)
-    if not (layers > 0 and 0 <= attrs["dropout"] < 1 and 0 <= num_proj <= units):
-        return None
-    if attrs["input_mode"] == "skip_input" and inputs != units:
-        return None
-    skip = attrs["input_mode"] != "linear_input" and inputs == units
-    return Network(attrs["rnn_mode"], layers, directions, inputs, units, num_proj, skip)
-
-
-def _network_of_call(call: Call, sizes: dict, for_graph: bool) -> dict | None:
-    attrs, shapes, base = call.attrs, call.shapes, call.base.cudnn
-    num_proj = attrs.get("num_proj", 0)
-    if num_proj and sizes["P"] != num_proj:
-        return None
-    net = _network(attrs, sizes["L"], sizes["D"], sizes["I"], sizes["H"])
-    if net is None or shapes["params"] != (net.params_size(),):
-        return None
-    cudnn = cudnn_ops.Call(
-        net, sizes["T"], sizes["B"], call.numbers.get("sequence_lengths"),
-        attrs.get("time_major", True), base.version, attrs["dropout"],
-    )  # fmt: skip
-    if for_graph:
-        return {**sizes, "cudnn": cudnn} if len(shapes.get("reserve_space", UNKNOWN)) == 1 else None
-    if cudnn.lengths is not None and len(cudnn.lengths) != sizes["B"]:
-        cudnn = dataclasses.replace(cudnn, lengths=(1,) * sizes["B"])
-        if sizes["B"] and sizes["T"] < 1:
-            return None
-    # A reserve space is that of the base, so everything else must be, too.
-    if call.backward and (cudnn != base or shapes["reserve_space"] != UNKNOWN):
-        return None
-    return {**sizes, "cudnn": cudnn}
-
-
-def _network_of_params(call: Call, for_graph: bool) -> dict | None:
-    attrs, shapes = call.attrs, call.shapes
-    layers, units, inputs = (call.numbers[name][0] for name in SIZES_OF_NETWORKS)
-    if units < 0 or inputs < 0:
-        return None
-    directions = 2 if attrs["direction"] == "bidirectional" else 1
-    net = _network(attrs, layers, directions, inputs, units)
-    if net is None:
-        return None
-    found = {"network": net, "size": params_size(net)}
-    if "S" in attrs:
-        bits = 31 if attrs["S"] == "int32" and not for_graph else 63
-        return found if found["size"] < 2**bits else None
-    if layers > 100 or found["size"] >= 2**63:
-        return None  # no call here has that many
-    weights, biases = net.canonical_shapes()
-    if "weights" in shapes:
-        given = (list(shapes["weights"]), list(shapes["biases"]))
-        return found if given == (weights, biases) else None
-    count = attrs.get("num_params")
-    counts = (attrs.get("num_params_weights", count), attrs.get("num_params_biases", count))
-    right = counts == (len(weights), len(biases)) and shapes["params"] == (found["size"],)
-    return found if right else None
-
-
-def params_size(net: Network) -> int:
-    """Without a list as long as the network is deep."""
-    first, second = (dataclasses.replace(net, layers=n).params_size() for n in (1, 2))
-    return first + (net.layers - 1) * (second - first)
-
-
-# --------------------------------------------------------------------- reproducers
-
-
-def _published(op: str, sizes: str, attrs: Mapping = _NONE, length=1, dtype="float", **changed):
-    """A call with the shapes of these sizes of T, B, I and H, but for those that are given."""
-    numbers = {"seq_len_max": (length,)} if "seq_len_max" in OPS[op].inputs else {}
-    base = Base(OPS[op], op_table.sizes_of(*map(int, sizes.split())), attrs, numbers=numbers)
-    shapes = {**OPS[op].shapes(base.sizes, attrs), **changed}
-    return Call(base, tuple(changed) or ("seq_len_max",), shapes, numbers, attrs, dtype=dtype)
-
-
-def _all(op: str, shape: Shape, longest: int | None = None, **others) -> dict[str, Shape]:
-    """One shape for all arguments that have dims, of at most their rank with `longest`."""
-    dims = {k: len(v.dims) for k, v in OPS[op].inputs.items() if v.dims}
-    ranks = {k: len(shape) if longest is None else min(n, longest) for k, n in dims.items()}
-    return {k: shape[:rank] for k, rank in ranks.items()} | others
-
-
-_PLAIN, _PEEPHOLE = {"use_peephole": False}, {"use_peephole": True}
-_OPTIONS = {"forget_bias": 112.66590343649887, "cell_clip": 67.12389445926587}
-# Public reports of crashes in TensorFlow's ops, reduced to shapes; those of whole sequences also as
-# one step.
-REPRODUCERS = {
-    "CVE-2021-41221": Call(
-        _base_of_cudnn(
-            OPS["CudnnRNNV3"], cudnn_ops.Call(Network("lstm", 1, 1, 1, 1), lengths=(1, 1, 1))
-        ),
-        ("input", "input_h", "input_c", "params"),
-        {"input": (2,), "input_h": (1,), "input_c": (3,), "params": (2,), "sequence_lengths": (3,)},
-        {"sequence_lengths": (-1, 0, 1)},
-        cudnn_ops.Call(Network("lstm", 1, 1, 1, 1)).attrs(),
-    ),
-    "CVE-2022-29200": _published("LSTMBlockCell", "1 28 29 17", _OPTIONS, wci=(), wco=(28, 17)),
-    "CVE-2022-29200, all of shape [1]": _published(
-        "LSTMBlockCell", "1 1 1 1", **_all("LSTMBlockCell", (1,))
-    ),
-    "CVE-2022-35964": _published(
-        "BlockLSTMGradV2", "1 1 1 1", _PLAIN, **_all("BlockLSTMGradV2", (1, 1, 1))
-    ),
-    "CVE-2022-35964, one step": _published(
-        "LSTMBlockCellGrad", "1 1 1 1", _PLAIN, **_all("LSTMBlockCellGrad", (1, 1, 1))
-    ),
-    "CVE-2023-25658": _published("GRUBlockCellGrad", "1 2 2 1", b_c=()),
-    "tensorflow#58175": _published(
-        "BlockLSTM",
-        "1 3 15 0",
-        {"forget_bias": -121.22699269620765, "cell_clip": -106.82307555235684},
-        seq_len_max=(13, 11, 0),
-    ),
-    "tensorflow#58261": _published(
-        "GRUBlockCell", "1 1 0 1",
-        x=(1, 0, 1), h_prev=(1, 1, 1), w_ru=(1, 2, 1, 1, 1, 1), w_c=(1, 1, 1),
-    ),
-    # No units at all, which is legal here; the peepholes are not, once they are used.
-    "tensorflow#58270": _published(
-        "LSTMBlockCell", "1 2 16 0", _OPTIONS | _PEEPHOLE, dtype="half",
-        wci=(5,), wcf=(16,), wco=(13,),
-    ),
-    "tensorflow#66763": _published(
-        "LSTMBlockCellGrad", "1 1 1 1", _PLAIN, **_all("LSTMBlockCellGrad", (28, 29), x=(17,))
-    ),
-    "tensorflow#72362": _published("BlockLSTMV2", "2 1 2 2", _PEEPHOLE, 5, "half"),
-    # Reported with no units at all, and steps of 2 among those of 10.
-    "tensorflow#90915": _published(
-        "BlockLSTMGrad", "10 2 16 0", _PLAIN, 10, "half", i=(2, 2, 0), h_grad=(2, 2, 0)
-    ),
-    "tensorflow#104847": _published(
-        "BlockLSTMGrad", "1 1 1 1", _PLAIN, **_all("BlockLSTMGrad", (1, 1, 1), 2, x=(1, 1, 1))
-    ),
-    "tensorflow#104847, one step": _published(
-        "LSTMBlockCellGrad", "1 1 1 1", _PLAIN, **_all("LSTMBlockCellGrad", (1, 1), 2)
-    ),
-    "tensorflow#106407": _published("BlockLSTMGradV2", "2 2 4 5", _PLAIN, 3),
-    "tensorflow#112746": _published("BlockLSTMGrad", "3 2 4 5", _PEEPHOLE, 3, x=(3, 0, 4)),
-    "tensorflow#112746, one step": _published("LSTMBlockCellGrad", "1 2 4 5", _PEEPHOLE, x=(0,)),
-    "tensorflow#113069": _published(
-        "LSTMBlockCell", "1 1 2 2", dtype="half", x=(2,), w=(4, 2), b=(4,)
-    ),
-    "tensorflow#124974": _published("BlockLSTMGrad", "2 2 16 0", _PLAIN, 10, "half"),
-    # The report's other end: the time loop does not run, and what follows it cuts from there.
-    "tensorflow#124974, negative": _published("BlockLSTMGrad", "2 2 16 4", _PLAIN, -1),
-}  # fmt: skip
-
-
-def made_reproducers() -> Iterator[tuple[Call, str, str]]:
-    for call, mode in itertools.product(REPRODUCERS.values(), MODES):
-        for name in ("ours", "stock") if call.op.serves_tensorflow else ("ours",):
-            yield call, mode, name
+                yield call, mode, names[index // 2 % len(names)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from helpers import malformed, op_table
+from helpers import legal_calls, malformed, op_table
 from helpers.op_table import OPS
 
 
@@ -43,7 +43,7 @@ def _is_legal(op, base=0, attrs=None, numbers=None, **shapes):
         attrs={**call.attrs, **(attrs or {})},
         numbers={**call.numbers, **(numbers or {})},
     )
-    return malformed.meaning(changed) is not None
+    return legal_calls.meaning(changed) is not None
 
 
 def test_which_calls_are_legal():
@@ -51,7 +51,7 @@ def test_which_calls_are_legal():
     cell = "LSTMBlockCell"
     for op in OPS:
         assert all(
-            malformed.meaning(next(malformed.calls(base))) for base in malformed.bases(OPS[op])
+            legal_calls.meaning(next(malformed.calls(base))) for base in malformed.bases(OPS[op])
         ), op
     used, unused = {"use_peephole": True}, {"use_peephole": False}
     assert not _is_legal(cell, attrs=used, wci=(5,))

@@ -10,7 +10,7 @@ import json
 
 import pytest
 import tensorflow as tf
-from helpers import children, malformed, op_table
+from helpers import children, legal_calls, malformed, op_table, reproducers
 from helpers.cudnn_ops import Call
 from helpers.programs import malformed_child
 from helpers.reference.stack import Network
@@ -63,10 +63,10 @@ def test_malformed_calls_are_refused(tfb, tmp_path, op, modes):
 def test_reproducers_are_refused(tfb, tmp_path, modes):
     """Public reports of crashes in TensorFlow's ops; their messages are checked as well."""
     del tfb
-    for name, call in malformed.REPRODUCERS.items():
-        assert malformed.meaning(call) is None, f"{name} is legal"
+    for name, call in reproducers.REPRODUCERS.items():
+        assert legal_calls.meaning(call) is None, f"{name} is legal"
     total = _made("reproducers", modes, tmp_path)
-    assert total["calls"] == total["refused"] >= len(malformed.REPRODUCERS) * len(modes), total
+    assert total["calls"] == total["refused"] >= len(reproducers.REPRODUCERS) * len(modes), total
 
 
 def test_params_of_the_wrong_size_say_what_they_are_made_of(tfb):

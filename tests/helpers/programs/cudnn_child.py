@@ -6,9 +6,7 @@ every check held. The last line of standard output is JSON: {check: what it foun
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
-import hashlib
 import itertools
 import json
 import sys
@@ -17,12 +15,12 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from helpers import cancelling, cudnn_ops, cudnn_reserve, run_modes
+from helpers import cancelling, cudnn_ops, cudnn_reserve, many_callers, run_modes
+from helpers.compare import digest
 from helpers.cudnn_ops import Call
 from helpers.reference.stack import Network
 
 DTYPES = ("bfloat16", "float", "double")
-CALLERS = 16
 SEEDED = (5, 6)
 
 
@@ -43,13 +41,6 @@ def bit_calls() -> list[Call]:
             Call(Network(mode, 1, 1, 64, 64), 65, 16),
         ]
     return calls
-
-
-def digest(tensors) -> str:
-    sha = hashlib.sha256()
-    for value in cudnn_ops.bits(tensors):
-        sha.update(value)
-    return sha.hexdigest()
 
 
 def _forward_and_backward(call, raw_ops, dtype):
@@ -133,27 +124,16 @@ def in_data_map(raw_ops) -> int:
 
 def load(raw_ops) -> int:
     """Many threads × mixed calls, in all modes on shared functions: the bits of a serial run."""
-    jobs = []
+    calls = []
     for call in bit_calls():
         if call.dropout:
             continue
         tensors, run = _forward_and_backward(call, raw_ops, "float")
         for mode in run_modes.MODES:
             function = run_modes.in_mode(mode, run)
-            jobs.append((function, tensors, digest(function(tensors)), str(call)))
+            calls.append((function, tensors, str(call)))
 
-    def work(caller):
-        for k in np.random.default_rng(caller).permutation(len(jobs))[: len(jobs) // 3]:
-            run, tensors, want, what = jobs[k]
-            if digest(run(tensors)) != want:
-                return what
-        return None
-
-    with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
-        wrong = [w for w in pool.map(work, range(CALLERS)) if w]
-    if wrong:
-        sys.exit(f"not the bits of a serial run: {wrong}")
-    return len(jobs)
+    return many_callers.check_bits(calls, 1 / 3)
 
 
 # (network, batch, steps of a trial, steps of the call that is cancelled: forward, backward); a step

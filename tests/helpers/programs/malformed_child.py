@@ -26,7 +26,9 @@ from helpers import (
     built_graphs,
     compare,
     cudnn_ops,
+    legal_calls,
     malformed,
+    reproducers,
     sequence_ops,
     tolerances,
 )
@@ -41,7 +43,7 @@ _ORACLES = block_cells.OPS | sequence_ops.OPS
 def made_calls(what: str, modes: str) -> Iterator[tuple[Call, str, str]]:
     """(call, mode, name) of every call, in their order."""
     made = (
-        malformed.made_reproducers()
+        reproducers.made()
         if what == "reproducers"
         else (one for op in what.split(",") for one in malformed.made(OPS[op]))
     )
@@ -178,11 +180,11 @@ def outcome(maker: Maker, call: Call, mode: str, name: str, counts) -> str | Non
     except Exception as error:  # noqa: BLE001 - any other kind is what we look for
         return f"{type(error).__name__}: {error}"
     counts["accepted"] += 1
-    found = malformed.meaning(call)
+    found = legal_calls.meaning(call)
     if found is None:
         # XLA leaves out a call that has no element to give, and so does not see its numbers.
         empty = all(value.shape.num_elements() == 0 for value in outputs)
-        unseen = mode == "jit" and empty and malformed.meaning(call, for_graph=True)
+        unseen = mode == "jit" and empty and legal_calls.meaning(call, for_graph=True)
         return None if unseen else "accepted"
     try:
         _check_outputs(call, found, tensors, outputs)
@@ -194,13 +196,13 @@ def outcome(maker: Maker, call: Call, mode: str, name: str, counts) -> str | Non
 def _wrong_refusal(call: Call, mode: str, name: str, error) -> str | None:
     if call.refused_by_tensorflow():
         return None
-    if malformed.meaning(call) is not None:
+    if legal_calls.meaning(call) is not None:
         return f"legal, but refused: {error}"
     at_run_time = isinstance(error, tf.errors.InvalidArgumentError)
     if name == "stock" and mode in ("static", "jit") and not at_run_time:
         return None  # by TensorFlow's own shape functions
     if mode == "static" and name == "ours" and at_run_time:
-        if not malformed.meaning(call, for_graph=True):
+        if not legal_calls.meaning(call, for_graph=True):
             return f"not refused when the graph was built: {error}"
     # Attrs are known whenever a graph is built; Python raises ValueError then.
     building = mode == "static" or (mode != "eager" and call.changed_attrs())

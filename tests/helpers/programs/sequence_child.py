@@ -6,8 +6,6 @@ when every check held. The last line of standard output is JSON: {check: what it
 
 from __future__ import annotations
 
-import concurrent.futures
-import hashlib
 import json
 import sys
 
@@ -19,11 +17,13 @@ from helpers import (
     block_checks,
     cancelling,
     compare,
+    many_callers,
     run_modes,
     sequence_functions,
     sequence_ops,
     tolerances,
 )
+from helpers.compare import digest
 
 # (T, B, I, H): one row, few rows with many units, many rows with few, uneven, and large enough
 # that every thread gets work, over rows as over units.
@@ -37,15 +37,7 @@ DIMS = (
     (3, 130, 65, 129),
 )
 COMPILED = DIMS[5]  # of the functions XLA compiles this alone
-CALLERS = 16
 OPS = block_cells.OPS | sequence_ops.OPS
-
-
-def digest(tensors) -> str:
-    sha = hashlib.sha256()
-    for value in tensors:
-        sha.update(compare.bits(value))
-    return sha.hexdigest()
 
 
 def bits(raw_ops) -> dict[str, str]:
@@ -164,28 +156,16 @@ def numbers(raw_ops) -> int:
 
 def load(raw_ops) -> int:
     """Many threads × mixed sizes, in all modes on shared functions: the bits of a serial run."""
-    jobs = []
+    calls = []
     sizes = ((2, 1, 3, 5), (4, 33, 24, 40), (3, 2, 64, 200), (3, 0, 4, 4), (5, 200, 8, 3))
     for op, attrs in block_cells.op_cases(OPS):
         runs = [block_cells.caller(raw_ops, op, attrs, mode) for mode in run_modes.MODES]
         for dims in sizes:
             inputs = block_cells.random_inputs(op, dims[-len(op.sizes) :], np.float32)
             tensors = block_cells.tensors_of(inputs)
-            for run in runs:
-                jobs.append((run, tensors, digest(run(tensors)), f"{op.name} {dims}"))
+            calls += [(run, tensors, f"{op.name} {dims}") for run in runs]
 
-    def work(caller):
-        for k in np.random.default_rng(caller).permutation(len(jobs))[: len(jobs) // 2]:
-            run, tensors, want, what = jobs[k]
-            if digest(run(tensors)) != want:
-                return what
-        return None
-
-    with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
-        wrong = [w for w in pool.map(work, range(CALLERS)) if w]
-    if wrong:
-        sys.exit(f"not the bits of a serial run: {wrong}")
-    return len(jobs)
+    return many_callers.check_bits(calls, 1 / 2)
 
 
 def loops(raw_ops) -> int:
