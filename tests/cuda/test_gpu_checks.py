@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import pathlib
 import subprocess
@@ -200,8 +201,9 @@ def test_a_failed_check_of_a_program_hides_no_other(capsys):
     def fails():
         raise AssertionError("what is wrong")
 
+    every = argparse.Namespace(list=False, only=None)
     with pytest.raises(SystemExit, match="1"):
-        check_program.run({"one": lambda: 2, "two": fails, "three": lambda: 3})
+        check_program.run(every, {"one": lambda: 2, "two": fails, "three": lambda: 3})
     said = capsys.readouterr().out
     assert "AssertionError: what is wrong\nFAILED  two, " in said
     assert "ok  three: 3 cases" in said and said.endswith("failed: two\n")

@@ -67,27 +67,30 @@ def check_random(engine, op, dims, dtype, attrs) -> None:
 def numbers(engine, dims_list) -> int:
     """Every op, type and attribute against the oracle, in pairs."""
     cases = covering.pairwise(dims_list, block_cells.op_cases(), block_cells.DTYPES)
-    for dims, (op, attrs), dtype in cases:
-        check_random(engine, op, dims, dtype, attrs)
-    return len(cases)
+
+    def check(dims, case, dtype) -> None:
+        check_random(engine, case[0], dims, dtype, case[1])
+
+    return check_program.each(cases, check)
 
 
 def large(engine) -> int:
     """The larger tile of the GEMM."""
-    count = 0
-    for op, dims in itertools.product(block_cells.OPS.values(), LARGE_DIMS):
-        for dtype in ("float", "bfloat16"):
-            check_random(engine, op, dims, dtype, op.attr_cases[-1])
-            count += 1
-    return count
+    cases = itertools.product(block_cells.OPS.values(), LARGE_DIMS, ("float", "bfloat16"))
+
+    def check(op, dims, dtype) -> None:
+        check_random(engine, op, dims, dtype, op.attr_cases[-1])
+
+    return check_program.each(cases, check)
 
 
 def long_batches(engine) -> int:
     """Sums of the peepholes' gradients over many slices of rows."""
-    cases = list(itertools.product(block_cells.DTYPES, LONG_DIMS))
-    for dtype, dims in cases:
+
+    def check(dtype, dims) -> None:
         check_random(engine, block_cells.LSTM_GRAD, dims, dtype, {"use_peephole": True})
-    return len(cases)
+
+    return check_program.each(itertools.product(block_cells.DTYPES, LONG_DIMS), check)
 
 
 def tiles_agree(engine) -> int:
@@ -97,7 +100,9 @@ def tiles_agree(engine) -> int:
     multiplication and an addition of the epilogue in one tile's kernel and not in the other's.
     """
     cases = ((block_cells.GRU, LARGE_DIMS[0]), (block_cells.GRU_GRAD, LARGE_DIMS[1]))
-    for op, (batch, inputs, units) in cases:
+
+    def check(op, dims) -> None:
+        batch, inputs, units = dims
         many = encoded_inputs(op, (batch, inputs, units), "float")
         few = {
             name: value[:3] if op.inputs[name][0] == "B" else value for name, value in many.items()
@@ -105,14 +110,16 @@ def tiles_agree(engine) -> int:
         outputs = engine.run(op, (batch, inputs, units), "float", many, {})
         for name, value in engine.run(op, (3, inputs, units), "float", few, {}).items():
             assert compare.bits(outputs[name][:3]) == compare.bits(value), f"{op.name}: {name}"
-    return len(cases)
+
+    return check_program.each(cases, check)
 
 
 def clips(engine) -> int:
     """Clips of no effect, of infinite and of tiny size, over a NaN and infinities in the state."""
     op, dims = block_cells.LSTM, (5, 7, 9)
-    cases = list(itertools.product(block_cells.DTYPES, SPECIAL_CLIPS, (False, True)))
-    for dtype, clip, peephole in cases:
+    cases = itertools.product(block_cells.DTYPES, SPECIAL_CLIPS, (False, True))
+
+    def check(dtype, clip, peephole) -> None:
         attrs = {"cell_clip": clip, "use_peephole": peephole}
         check_random(engine, op, dims, dtype, attrs)
         values = block_cells.random_inputs(op, dims, np.float64)
@@ -120,27 +127,35 @@ def clips(engine) -> int:
         values["cs_prev"][1, 8] = -np.inf
         values["cs_prev"][2, 1] = np.nan
         compare_with_oracle(engine, op, dims, dtype, attrs, [encoded(values, dtype)])
-    return len(cases)
+
+    return check_program.each(cases, check)
 
 
 def special_values(engine) -> int:
     """A NaN or infinity in any argument gives what the equations give, and stays in its row."""
-    dims, count = (3, 5, 9), 0
-    for first, (op, attrs) in enumerate(block_cells.op_cases()):
-        arguments = block_cells.special_arguments(op)
-        for (argument, special), dtype in covering.in_turn(arguments, block_cells.DTYPES, first):
-            values = block_cells.random_inputs(op, dims, np.float64, seed=2)
-            values[argument].flat[1] = special
-            compare_with_oracle(engine, op, dims, dtype, attrs, [encoded(values, dtype)])
-            count += 1
-    return count
+    dims = (3, 5, 9)
+    cases = (
+        (op, attrs, argument, special, dtype)
+        for first, (op, attrs) in enumerate(block_cells.op_cases())
+        for (argument, special), dtype in covering.in_turn(
+            block_cells.special_arguments(op), block_cells.DTYPES, first
+        )
+    )
+
+    def check(op, attrs, argument, special, dtype) -> None:
+        values = block_cells.random_inputs(op, dims, np.float64, seed=2)
+        values[argument].flat[1] = special
+        compare_with_oracle(engine, op, dims, dtype, attrs, [encoded(values, dtype)])
+
+    return check_program.each(cases, check)
 
 
 def integers(engine, dims_list) -> int:
     """Small integers: nothing rounds before it is stored, so every bit must be right."""
     dims_list = [dims for dims in dims_list if 0 not in dims]
     cases = covering.pairwise(dims_list, block_cells.OPS.values(), block_cells.DTYPES)
-    for dims, op, dtype in cases:
+
+    def check(dims, op, dtype) -> None:
         values = {}
         for position, (name, shape) in enumerate(op.shapes(dims).items()):
             rng = np.random.default_rng([position, *dims])
@@ -162,7 +177,8 @@ def integers(engine, dims_list) -> int:
                 device_engine.decode(stored, dtype),
                 err_msg=f"{op.name} {dtype} {dims}: {name}",
             )
-    return len(cases)
+
+    return check_program.each(cases, check)
 
 
 def same_bits(engine) -> int:
@@ -170,14 +186,17 @@ def same_bits(engine) -> int:
     cases = covering.pairwise(
         block_cells.op_cases(), ("float", "half"), ((35, 40, 67), (100, 1, 33))
     )
-    for (op, attrs), dtype, dims in cases:
+
+    def check(case, dtype, dims) -> None:
+        op, attrs = case
         inputs = encoded_inputs(op, dims, dtype)
         seen = set()
         for _ in engine.repeats():
             outputs = engine.run(op, dims, dtype, inputs, attrs)
             seen.add(b"".join(compare.bits(value) for value in outputs.values()))
         assert len(seen) == 1, f"{op.name} {dtype} {dims} {dict(attrs)}: bits differ"
-    return len(cases)
+
+    return check_program.each(cases, check)
 
 
 def no_scratch(engine) -> int:
@@ -220,7 +239,7 @@ def main() -> None:
         checks["large tiles"] = lambda: large(engine)
     if engine.emulated:
         checks["tiles agree"] = lambda: tiles_agree(engine)
-    check_program.run(checks)
+    check_program.run(arguments, checks, engine.lives)
 
 
 if __name__ == "__main__":

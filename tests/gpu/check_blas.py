@@ -105,13 +105,12 @@ def check_one(blas, dims, dtype, transposed, pad, accumulate) -> None:
 
 
 def layouts(blas) -> int:
-    turns = list(itertools.product((False, True), repeat=2))
-    count = 0
-    for dims, dtype, transposed in itertools.product(DIMS, block_cells.DTYPES, turns):
-        for pad, accumulate in ((0, False), (3, True), (2, False)):
-            check_one(blas, dims, dtype, transposed, pad, accumulate)
-            count += 1
-    return count
+    turns = itertools.product((False, True), repeat=2)
+    padded = ((0, False), (3, True), (2, False))
+    return check_program.each(
+        itertools.product(DIMS, block_cells.DTYPES, turns, padded),
+        lambda dims, dtype, transposed, pad: check_one(blas, dims, dtype, transposed, *pad),
+    )
 
 
 def empty(blas) -> int:
@@ -217,7 +216,7 @@ def main() -> None:
     }
     if blas.engine.emulated:
         checks["BLAS, TF32"] = lambda: tf32(blas, stand_in)
-    check_program.run(checks)
+    check_program.run(arguments, checks, blas.engine.lives)
 
 
 if __name__ == "__main__":

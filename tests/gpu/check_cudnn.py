@@ -92,19 +92,23 @@ def main() -> None:
     who = "PyTorch on the " + ("CPU" if emulated else "GPU")
 
     def of_mode(mode: str) -> int:
-        count = by_cudnn = 0
-        for call in calls(mode, emulated):
-            for dtype in ("float", "double"):
-                options = Options(blas=count % 2 == 1)
-                by_cudnn += compare_with_torch(stack, torch_witness, call, dtype, device, options)
-                count += 1
-        if not emulated:
-            print(f"{mode}: cuDNN ran in {by_cudnn} of {count} cases, else PyTorch's own kernels")
-        return count
+        ran = []
 
-    check_program.run(
-        {f"{mode} as {who} computes it": lambda m=mode: of_mode(m) for mode in cudnn_calls.MODES}
-    )
+        def check(count, case) -> None:
+            options = Options(blas=count % 2 == 1)
+            ran.append(compare_with_torch(stack, torch_witness, *case, device, options))
+
+        cases = itertools.product(calls(mode, emulated), ("float", "double"))
+        try:
+            return check_program.each(enumerate(cases), check)
+        finally:
+            if not emulated:
+                print(f"{mode}: cuDNN ran in {sum(ran)} cases, else PyTorch's own kernels")
+
+    checks = {
+        f"{mode} as {who} computes it": lambda m=mode: of_mode(m) for mode in cudnn_calls.MODES
+    }
+    check_program.run(arguments, checks, stack.engine.lives)
 
 
 if __name__ == "__main__":

@@ -93,11 +93,12 @@ def main() -> None:
     stack = Stack(arguments)
     calls = sequences.Sequences(stack.engine)
     check_program.run(
+        arguments,
         {
             "failures in cells": lambda: cells(stack.engine),
             "failures in sequences": lambda: whole_sequences(calls),
             "failures in stacks": lambda: stacks(stack),
-        }
+        },
     )
 
 

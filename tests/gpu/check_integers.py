@@ -96,10 +96,9 @@ def with_types(found, dtypes):
 
 
 def forward(engine, cell: str) -> int:
-    found = list(with_types(calls(cell), block_cells.DTYPES))
-    for call in found:
-        check_forward(engine, call)
-    return len(found)
+    return check_program.each(
+        with_types(calls(cell), block_cells.DTYPES), lambda call: check_forward(engine, call)
+    )
 
 
 def backward(engine, cell: str) -> int:
@@ -108,10 +107,9 @@ def backward(engine, cell: str) -> int:
     Nor is tanh(cs), which an LSTM with zoneout computes again.
     """
     exact = [call for call in calls(cell) if not (cell == "lstm" and call.zoneout)]
-    found = list(with_types(exact, ("float", "double")))
-    for call in found:
-        check_backward(engine, call)
-    return len(found)
+    return check_program.each(
+        with_types(exact, ("float", "double")), lambda call: check_backward(engine, call)
+    )
 
 
 def main() -> None:
@@ -126,7 +124,7 @@ def main() -> None:
         f"integers, {name}, {cell}": lambda check=check, cell=cell: check(run, cell)
         for name, check in ways.items() for cell in CELLS
     }  # fmt: skip
-    check_program.run(checks)
+    check_program.run(arguments, checks, engine.lives)
 
 
 if __name__ == "__main__":

@@ -53,22 +53,21 @@ def variants(engine, cell: str) -> int:
     gate and is computed step by step."""
     calls = [c for c in check_sequences.variants(cell) if not c.dropout]
     before = engine.engine.persistent_kernels()
-    for call in calls:
-        check_sequences.check_call(engine, persistent(dataclasses.replace(call, dtype="double")))
+    check_sequences.check_calls(
+        engine, (persistent(dataclasses.replace(call, dtype="double")) for call in calls)
+    )
     # Both ways of each, but of calls with few rows, steps or units.
     engine.engine.expect_persistent(before, len(calls), cell)
     return len(calls)
 
 
 def types(engine) -> int:
-    calls = [
-        sequences.Call(cell, (6, 3, 4, 11), dtype, lengths=(6, 1, 4))
+    calls = (
+        persistent(sequences.Call(cell, (6, 3, 4, 11), dtype, lengths=(6, 1, 4)))
         for cell in CELLS
         for dtype in ("half", "bfloat16", "float")
-    ]
-    for call in calls:
-        check_persistent_call(engine, persistent(call))
-    return len(calls)
+    )
+    return check_program.each(calls, lambda call: check_persistent_call(engine, call))
 
 
 def check_persistent_call(engine, call: sequences.Call) -> None:
@@ -105,13 +104,14 @@ def devices(engine, library) -> int:
 
 def refused(engine, library) -> int:
     """Where the launch is refused the steps are queued one by one, and no error is left behind."""
-    cases = list(itertools.product(CELLS, REFUSALS))
-    for cell, code in cases:
+
+    def check(cell, code) -> None:
         before = library.emulation_allow_together(0, code)
         check_sequences.check_call(engine, persistent(sequences.Call(cell, (5, 3, 2, 9))))
         assert library.emulation_allow_together(ANY, 0) == before, cell
         assert library.emulation_last_error() == 0, "left to the next caller of cudaGetLastError"
-    return len(cases)
+
+    return check_program.each(itertools.product(CELLS, REFUSALS), check)
 
 
 def shared_memory(engine, library) -> int:
@@ -127,16 +127,16 @@ def shared_memory(engine, library) -> int:
 
 def large(engine, cell: str) -> int:
     """On a GPU: sizes for which the kernels are there, and the same bits again and again."""
-    check = check_persistent_call if engine.engine.is_large() else check_sequences.check_call
-    calls = [
+    check_call = check_persistent_call if engine.engine.is_large() else check_sequences.check_call
+    calls = (
         persistent(sequences.Call(cell, dims, dtype)) for dtype in LARGE for dims in LARGE[dtype]
-    ]
-    for call in calls:
-        check(engine, call)
-        assert len({check_sequences.all_bits(engine, call) for _ in range(5)}) == 1, (
-            f"{call}: bits differ"
-        )
-    return len(calls)
+    )
+
+    def check(call) -> None:
+        check_call(engine, call)
+        assert len(set(check_sequences.bits_of_repeats(engine, call, range(5)))) == 1, "bits differ"
+
+    return check_program.each(calls, check)
 
 
 def main() -> None:
@@ -155,7 +155,7 @@ def main() -> None:
         checks |= {
             f"persistent {cell}, large": lambda cell=cell: large(calls, cell) for cell in CELLS
         }
-    check_program.run(checks)
+    check_program.run(arguments, checks, engine.lives)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterable
 
 import check_program
 import device_engine
@@ -238,12 +239,15 @@ def check_call(engine, call, seed=0) -> None:
     check_backward(engine, call, values, check_forward(engine, call, values))
 
 
+def check_calls(engine, calls) -> int:
+    return check_program.each(calls, lambda call: check_call(engine, call))
+
+
 def numbers(engine, cell: str) -> int:
     """Every variant, in float64, where the oracle shows any wrong term."""
-    calls = list(with_modes(dataclasses.replace(c, dtype="double") for c in variants(cell)))
-    for call in calls:
-        check_call(engine, call)
-    return len(calls)
+    return check_calls(
+        engine, with_modes(dataclasses.replace(c, dtype="double") for c in variants(cell))
+    )
 
 
 def types(engine) -> int:
@@ -253,74 +257,73 @@ def types(engine) -> int:
         for call in (variants(cell)[7], variants(cell)[-1], variants(cell)[-2])
         for dtype in ("half", "bfloat16", "float")
     ]
-    calls = [call for call in with_modes(calls)]
-    for call in calls:
-        check_call(engine, call)
-    return len(calls)
+    return check_calls(engine, with_modes(calls))
 
 
 def sizes(engine, dims_list) -> int:
-    count = 0
-    for cell, dims in itertools.product(CELLS, dims_list):
+    calls = []
+    for count, (cell, dims) in enumerate(itertools.product(CELLS, dims_list)):
         dtype = block_cells.DTYPES[count % 4]
         dims = well_conditioned(cell, dims)
         lengths = tuple(range(dims[1]))[::-1]
         lengths = tuple(min(n, dims[0]) for n in lengths) if count % 3 == 0 else None
         call = sequences.Call(cell, dims, dtype, lengths=lengths, time_major=count % 2 == 0)
-        check_call(engine, list(with_modes([call] * 4))[(count + count // len(dims_list)) % 4])
-        count += 1
-    return count
-
-
-def large(engine, calls) -> int:
-    for call in calls:
-        check_call(engine, call)
-    return len(calls)
+        calls.append(list(with_modes([call] * 4))[(count + count // len(dims_list)) % 4])
+    return check_calls(engine, calls)
 
 
 def blas_steps(engine) -> int:
     """Variants with each step's GEMM in the BLAS, in every layout of the weights."""
-    count = 0
+    calls = []
     for cell in CELLS:
         for number, call in enumerate(variants(cell)):
             if number % 3 and not (call.weights_by_unit or call.proj):
                 continue
-            dtype = "double" if count % 3 else "bfloat16"
+            dtype = "double" if len(calls) % 3 else "bfloat16"
             # More rows than the kernel for a few of them has.
             rows = 10 if dtype == "double" else 18
             dims = (call.dims[0], rows, *call.dims[2:])
             lengths = call.lengths and tuple(call.lengths[b % 4] for b in range(rows))
             call = dataclasses.replace(call, dims=dims, lengths=lengths, dtype=dtype)
-            check_call(engine, dataclasses.replace(call, with_blas=True, blas_step_work=1))
-            count += 1
-    return count
+            calls.append(dataclasses.replace(call, with_blas=True, blas_step_work=1))
+    return check_calls(engine, calls)
 
 
-def all_bits(engine, call: sequences.Call) -> bytes:
-    """Of a forward and its backward call."""
+def bits_of_repeats(engine, call: sequences.Call, repeats: Iterable) -> list[str]:
+    """Of a forward and its backward call, as often as there are `repeats`."""
     values = sequences.random_values(call)
     want = sequence_oracle.forward(call.cell, values, call.oracle_options())
     given = given_backward(call, values, want)
-    outputs = [*engine.forward(call, values).values(), *engine.backward(call, given).values()]
-    return b"".join(map(compare.bits, outputs))
+    return [
+        compare.digest(
+            (*engine.forward(call, values).values(), *engine.backward(call, given).values())
+        )
+        for _ in repeats
+    ]
+
+
+def all_bits(engine, call: sequences.Call) -> str:
+    return bits_of_repeats(engine, call, (None,))[0]
 
 
 def same_bits(engine) -> int:
     """Repeats, and in the emulation other orders of threads and grids, give the same bits."""
-    count = 0
-    for cell, dtype in itertools.product(CELLS, ("float", "bfloat16")):
-        for call in (variants(cell)[4], variants(cell)[7], variants(cell)[-1]):
-            call = dataclasses.replace(call, dtype=dtype)
-            seen = {all_bits(engine, call) for _ in engine.engine.repeats()}
-            assert len(seen) == 1, f"{call}: bits differ"
-            count += 1
-    return count
+    calls = (
+        dataclasses.replace(variants(cell)[n], dtype=dtype)
+        for cell, dtype, n in itertools.product(CELLS, ("float", "bfloat16"), (4, 7, -1))
+    )
+
+    def check(call) -> None:
+        seen = set(bits_of_repeats(engine, call, engine.engine.repeats()))
+        assert len(seen) == 1, f"{call}: bits differ"
+
+    return check_program.each(calls, check)
 
 
 def layouts_agree(engine) -> int:
     """The layout of arrays in memory changes no bit."""
-    count = 0
-    for cell in CELLS:
+
+    def check(cell) -> None:
         base = sequences.Call(cell, DIMS, lengths=LENGTHS, mask=True)
         values = sequences.random_values(base)
         want = engine.forward(base, values)
@@ -331,38 +334,42 @@ def layouts_agree(engine) -> int:
             got = engine.forward(dataclasses.replace(base, **change), values)
             for name, value in got.items():
                 assert compare.bits(value) == compare.bits(want[name]), f"{cell} {change} {name}"
-            count += 1
-    return count
+
+    return check_program.each(CELLS, check)
 
 
 def recomputed(engine) -> int:
     """A backward call that runs the forward pass again has the bits of one that reads it."""
-    count = 0
-    for cell, (n, dtype) in itertools.product(sequences.RECOMPUTED, enumerate(block_cells.DTYPES)):
-        for call in with_modes(variants(cell)[n :: len(block_cells.DTYPES)]):
-            if not call.keeps or ("co" in call.without and not call.zoneout):
-                continue
-            call = dataclasses.replace(call, dtype=dtype, state_bias=False)
-            values = sequences.random_values(call)
-            outputs = engine.forward(call, values)
-            outputs = {k: device_engine.decode(v, dtype) for k, v in outputs.items()}
-            given = given_backward(call, values, outputs)
-            given.pop("co", None)  # tanh(cs) then, as a call with spans has it
-            want = engine.backward(call, given)
-            for name in sequence_oracle.saved_names(cell):
-                given.pop(name, None)
-            got = engine.backward(dataclasses.replace(call, span_steps=2), given)
-            for name, value in want.items():
-                assert compare.bits(got[name]) == compare.bits(value), f"{call}: {name}"
-            count += 1
-    return count
+    calls = (
+        dataclasses.replace(call, dtype=dtype, state_bias=False)
+        for cell, (n, dtype) in itertools.product(
+            sequences.RECOMPUTED, enumerate(block_cells.DTYPES)
+        )
+        for call in with_modes(variants(cell)[n :: len(block_cells.DTYPES)])
+        if call.keeps and ("co" not in call.without or call.zoneout)
+    )
+
+    def check(call) -> None:
+        values = sequences.random_values(call)
+        outputs = engine.forward(call, values)
+        outputs = {k: device_engine.decode(v, call.dtype) for k, v in outputs.items()}
+        given = given_backward(call, values, outputs)
+        given.pop("co", None)  # tanh(cs) then, as a call with spans has it
+        want = engine.backward(call, given)
+        for name in sequence_oracle.saved_names(call.cell):
+            given.pop(name, None)
+        got = engine.backward(dataclasses.replace(call, span_steps=2), given)
+        for name, value in want.items():
+            assert compare.bits(got[name]) == compare.bits(value), f"{call}: {name}"
+
+    return check_program.each(calls, check)
 
 
 def not_multiplied(engine) -> int:
     """A row's last step has no step after it, and then no recurrent weight: it may be a NaN."""
-    count = 0
     modes = itertools.product(CELLS, (1, 5), (False, True), (1, 1 << 40))
-    for cell, longest, persistent, blas_step_work in modes:
+
+    def check(cell, longest, persistent, blas_step_work) -> None:
         call = sequences.Call(
             cell,
             (5, 10, 2, 5),
@@ -376,25 +383,26 @@ def not_multiplied(engine) -> int:
         want = sequence_oracle.forward(cell, values, call.oracle_options())
         values["w_h"][:, 0] = np.nan  # of a gate whose GEMM follows the others
         check_backward(engine, call, values, want)
-        count += 1
-    return count
+
+    return check_program.each(modes, check)
 
 
 def no_scratch(engine) -> int:
     """Each allocation that fails is reported."""
-    count = 0
-    for cell in CELLS:
+
+    def check(cell) -> None:
         call = dataclasses.replace(variants(cell)[-1], dtype="half", lengths=LENGTHS)
         values = sequences.random_values(call)
         want = sequence_oracle.forward(cell, values, call.oracle_options())
         given = given_backward(call, values, want)
         for run, arrays in ((engine.forward, values), (engine.backward, given)):
-            count += device_engine.allocations_of(
-                lambda n, run=run, call=call, arrays=arrays: run(
+            device_engine.allocations_of(
+                lambda n, run=run, arrays=arrays: run(
                     dataclasses.replace(call, scratch_calls=n), arrays
                 )
             )
-    return count
+
+    return check_program.each(CELLS, check)
 
 
 def main() -> None:
@@ -407,14 +415,14 @@ def main() -> None:
         checks["sequences, types"] = lambda: types(calls)
         checks["sequences, sizes"] = lambda: sizes(calls, ODD_DIMS + EMPTY_DIMS)
         checks["sequences, steps by the BLAS"] = lambda: blas_steps(calls)
-        checks["sequences, larger tiles"] = lambda: large(calls, LARGE)
-        checks["sequences, deep GEMMs"] = lambda: large(calls, DEEP)
+        checks["sequences, larger tiles"] = lambda: check_calls(calls, LARGE)
+        checks["sequences, deep GEMMs"] = lambda: check_calls(calls, DEEP)
         checks["sequences, recomputed"] = lambda: recomputed(calls)
         checks["sequences, not multiplied"] = lambda: not_multiplied(calls)
         checks["sequences, failed allocations"] = lambda: no_scratch(calls)
         checks["sequences, layouts agree"] = lambda: layouts_agree(calls)
     checks["sequences, same bits"] = lambda: same_bits(calls)
-    check_program.run(checks)
+    check_program.run(arguments, checks, engine.lives)
 
 
 if __name__ == "__main__":

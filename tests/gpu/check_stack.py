@@ -64,62 +64,65 @@ def compare_stack(stack: Stack, call: Call, dtype: str, options=DEFAULT, seed=0,
 
 def every_network(stack: Stack) -> int:
     """Directions, layers, projections, skipped inputs, lengths and orders of memory, in float64."""
-    count = 0
-    for mode, shift in itertools.product(cudnn_calls.MODES, range(2)):
-        for number, net in enumerate(cudnn_calls.networks(mode)):
-            steps, batch = ((4, 3), (1, 5), (6, 1), (3, 4))[number % 4]
-            kind = cudnn_calls.LENGTHS[(number + number // 4 + shift) % 4]
-            lengths = cudnn_calls.lengths_of(kind, steps, batch)
-            call = Call(net, steps, batch, lengths, time_major=number % 3 != shift)
-            options = Options(blas=(number + shift) % 2 == 0)
-            compare_stack(stack, call, "double", options, number)
-            count += 1
-    return count
+    cases = (
+        (shift, number, net)
+        for mode, shift in itertools.product(cudnn_calls.MODES, range(2))
+        for number, net in enumerate(cudnn_calls.networks(mode))
+    )
+
+    def check(shift, number, net) -> None:
+        steps, batch = ((4, 3), (1, 5), (6, 1), (3, 4))[number % 4]
+        kind = cudnn_calls.LENGTHS[(number + number // 4 + shift) % 4]
+        lengths = cudnn_calls.lengths_of(kind, steps, batch)
+        call = Call(net, steps, batch, lengths, time_major=number % 3 != shift)
+        options = Options(blas=(number + shift) % 2 == 0)
+        compare_stack(stack, call, "double", options, number)
+
+    return check_program.each(cases, check)
 
 
 def every_type(stack: Stack) -> int:
     """Sizes of one less and more than a warp has, few rows and many, few units and many."""
-    count = 0
-    for (m, mode), (t, dtype) in itertools.product(
-        enumerate(cudnn_calls.MODES), enumerate(block_cells.DTYPES)
-    ):
-        for n, call in enumerate(cudnn_calls.odd_calls(mode)):
-            # The emulation is slow. Each type comes with each size, and with each mode.
-            if stack.engine.emulated and (n + m + t) % 4:
-                continue
-            compare_stack(stack, call, dtype, Options(blas=(n + t) % 4 < 2), seed=n)
-            count += 1
-    return count
+    cases = (
+        (call, dtype, Options(blas=(n + t) % 4 < 2), n)
+        for (m, mode), (t, dtype) in itertools.product(
+            enumerate(cudnn_calls.MODES), enumerate(block_cells.DTYPES)
+        )
+        for n, call in enumerate(cudnn_calls.odd_calls(mode))
+        # The emulation is slow. Each type comes with each size, and with each mode.
+        if not stack.engine.emulated or (n + m + t) % 4 == 0
+    )
+    return check_program.each(cases, lambda *case: compare_stack(stack, *case))
 
 
 def many_blocks(stack: Stack) -> int:
     """The steps in blocks of one or a few, whatever the lengths."""
-    count = 0
-    for mode, lengths, blas in itertools.product(
-        ("rnn_tanh", "lstm", "gru"), (None, (0, 7, 3, 6)), (False, True)
-    ):
+    cases = itertools.product(("rnn_tanh", "lstm", "gru"), (None, (0, 7, 3, 6)), (False, True))
+
+    def check(mode, lengths, blas) -> None:
         call = Call(Network(mode, 2, 2, 3, 4), 7, 4, lengths, time_major=blas)
         compare_stack(stack, call, "float", Options(blas, block_bytes=1))
-        count += 1
-    return count
+
+    return check_program.each(cases, check)
 
 
 def empty_dims(stack: Stack) -> int:
     """What is empty is empty; states pass through, gradients are zero."""
     sizes = ((0, 3, 2, 3), (3, 0, 2, 3), (3, 2, 0, 3), (3, 2, 2, 0), (0, 0, 2, 3), (0, 0, 0, 0))
-    count = 0
-    for mode, (steps, batch, inputs, units) in itertools.product(cudnn_calls.MODES, sizes):
-        for layers, directions in ((1, 1), (2, 2)):
-            call = Call(Network(mode, layers, directions, inputs, units), steps, batch)
-            compare_stack(stack, call, "float")
-            count += 1
-    return count
+    cases = itertools.product(cudnn_calls.MODES, sizes, ((1, 1), (2, 2)))
+
+    def check(mode, size, layers) -> None:
+        steps, batch, inputs, units = size
+        call = Call(Network(mode, *layers, inputs, units), steps, batch)
+        compare_stack(stack, call, "float")
+
+    return check_program.each(cases, check)
 
 
 def without_training(stack: Stack) -> int:
     """Without a reserve space the outputs have the same bits; null cotangents are zeros."""
-    count = 0
-    for mode in cudnn_calls.MODES:
+
+    def check(mode) -> None:
         call = Call(Network(mode, 3, 2, 3, 4), 3, 3, (2, 0, 3))
         arrays = exact(call.random("double"), "float")
         found = stack.forward(call, "float", arrays)
@@ -134,8 +137,8 @@ def without_training(stack: Stack) -> int:
             got = stack.backward(call, "float", arrays, found, nulls)
             for name, value in want.items():
                 np.testing.assert_array_equal(got[name], value, f"{mode} {name} {left_out}")
-            count += 1
-    return count
+
+    return check_program.each(cudnn_calls.MODES, check)
 
 
 # ---- dropout
@@ -195,14 +198,15 @@ def dropout(stack: Stack) -> int:
     states = ((1, 2, 3, 4, 5, 6), (7, 8, 2**32 - 2, 2**32 - 1, 2**32 - 1, 9))
     rates = ((0.5, 0), (0.1, 1), (1.0, 0), (0.9, 1))
     cases = itertools.product(("rnn_tanh", "lstm", "gru"), (1, 2), rates, (True, False))
-    count = 0
-    for mode, directions, (rate, state), time_major in cases:
+
+    def check(count, case) -> None:
+        mode, directions, (rate, state), time_major = case
         options = Options(philox=states[state])
         call = Call(Network(mode, 3, directions, 3, 5), 3, 3, (3, 1, 2), time_major, dropout=rate)
         dtype = ("float", "half", "bfloat16", "double")[count % 4]
         compare_stack(stack, call, dtype, options, masks=masks_of(call, dtype, options))
-        count += 1
-    return count + _dropped_nan(stack)
+
+    return check_program.each(enumerate(cases), check) + _dropped_nan(stack)
 
 
 def masks_of(call: Call, dtype: str, options: Options):
@@ -240,8 +244,8 @@ def _dropped_nan(stack: Stack) -> int:
 
 def reserve_space(stack: Stack) -> int:
     """All of it is written, always alike; the header of another op gives NaN in all gradients."""
-    count = 0
-    for mode in cudnn_calls.MODES:
+
+    def check(mode) -> None:
         net = Network(mode, 2, 2, 3, 5, 3 if mode == "lstm" else 0)
         call = Call(net, 3, 3, (3, 0, 2), dropout=0.5)
         arrays = exact(call.random("double"), "half")
@@ -250,12 +254,12 @@ def reserve_space(stack: Stack) -> int:
         assert parts[-1][3] == found["reserve"].size, f"{mode}: a size of {found['reserve'].size}"
         for name, _, used, end in parts:
             assert not found["reserve"][used:end].any(), f"{mode}: the gap behind {name}"
-            count += 1
         _check_header(call, found["reserve"])
         again = stack.forward(call, "half", arrays)
         assert compare.bits(again["reserve"]) == compare.bits(found["reserve"]), mode
-        count += _foreign_headers(stack, call, arrays, found)
-    return count
+        _check_foreign_headers(stack, call, arrays, found)
+
+    return check_program.each(cudnn_calls.MODES, check)
 
 
 def _check_header(call: Call, reserve: np.ndarray) -> None:
@@ -272,7 +276,7 @@ def _check_header(call: Call, reserve: np.ndarray) -> None:
     assert got == want, f"{got}, must be {want}"
 
 
-def _foreign_headers(stack: Stack, call: Call, arrays, found) -> int:
+def _check_foreign_headers(stack: Stack, call: Call, arrays, found) -> None:
     cotangents = cotangents_of(call, "half")
     want = stack.backward(call, "half", arrays, found, cotangents)
     assert all(np.isfinite(device_engine.decode(v, "half")).all() for v in want.values())
@@ -287,7 +291,6 @@ def _foreign_headers(stack: Stack, call: Call, arrays, found) -> int:
                 assert np.isnan(values).all(), f"{name}: byte {byte} of the header"
             else:
                 assert compare.bits(value) == compare.bits(want[name]), f"{name}: byte {byte}"
-    return 1
 
 
 def main() -> None:
@@ -303,7 +306,7 @@ def main() -> None:
         checks["every type of stacks"] = lambda: every_type(stack)
         checks["blocks of steps"] = lambda: many_blocks(stack)
         checks["stacks without training"] = lambda: without_training(stack)
-    check_program.run(checks)
+    check_program.run(arguments, checks, stack.engine.lives)
 
 
 if __name__ == "__main__":

@@ -19,16 +19,15 @@ from helpers.cudnn_calls import Call
 from helpers.reference.stack import Network
 
 
-def _bits_of(stack: Stack, call: Call, dtype: str, options=DEFAULT) -> bytes:
+def _bits_of(stack: Stack, call: Call, dtype: str, options=DEFAULT) -> str:
     arrays, cotangents = exact(call.random("double"), dtype), cotangents_of(call, dtype)
     found = stack.forward(call, dtype, arrays, options)
     gradients = stack.backward(call, dtype, arrays, found, cotangents, options)
-    return b"".join(compare.bits(v) for v in (*found.values(), *gradients.values()))
+    return compare.digest((*found.values(), *gradients.values()))
 
 
 def same_bits(stack: Stack) -> int:
     """Repeats; and in the emulation other orders of threads and blocks, and work that runs late."""
-    count = 0
     cases = (
         (3, 2, 3, 0.5, DEFAULT),
         (3, 2, 3, 0.0, Options(blas=True)),
@@ -36,16 +35,17 @@ def same_bits(stack: Stack) -> int:
         (4, 1, 9, 0.5, DEFAULT),
         (5, 1, 9, 0.0, Options(blas=True)),
     )
-    for mode in cudnn_calls.MODES:
-        for layers, directions, steps, rate, options in cases:
-            net = Network(mode, layers, directions, 4, 5)
-            call = Call(net, steps, 3, (steps, 0, 2), directions == 2, dropout=rate)
-            seen = {_bits_of(stack, call, "float", options) for _ in stack.engine.repeats()}
-            with stack.engine.running_late():
-                seen.add(_bits_of(stack, call, "float", options))
-            assert len(seen) == 1, f"{call}: bits differ"
-            count += 1
-    return count
+
+    def check(mode, case) -> None:
+        layers, directions, steps, rate, options = case
+        net = Network(mode, layers, directions, 4, 5)
+        call = Call(net, steps, 3, (steps, 0, 2), directions == 2, dropout=rate)
+        seen = {_bits_of(stack, call, "float", options) for _ in stack.engine.repeats()}
+        with stack.engine.running_late():
+            seen.add(_bits_of(stack, call, "float", options))
+        assert len(seen) == 1, f"{call}: bits differ"
+
+    return check_program.each(itertools.product(cudnn_calls.MODES, cases), check)
 
 
 def failed_allocations(stack: Stack) -> int:
@@ -53,24 +53,25 @@ def failed_allocations(stack: Stack) -> int:
 
     In the emulation work runs late: none is left over that uses the call's memory.
     """
-    count = 0
-    for mode, (layers, directions, steps) in itertools.product(
-        ("rnn_tanh", "lstm", "gru"), ((2, 2, 2), (2, 1, 8))
-    ):
+    cases = itertools.product(("rnn_tanh", "lstm", "gru"), ((2, 2, 2), (2, 1, 8)))
+
+    def check(mode, size) -> None:
+        layers, directions, steps = size
         net = Network(mode, layers, directions, 3, 4)
         call = Call(net, steps, 2, (steps, 1), dropout=0.5)
         for run in both_directions(stack, call, "half"):
             with stack.engine.running_late():
-                count += device_engine.allocations_of(
+                device_engine.allocations_of(
                     lambda n, run=run: run(options=Options(scratch_calls=n))
                 )
-    return count
+
+    return check_program.each(cases, check)
 
 
 def memory_of_layers(stack: Stack) -> int:
     """Ten layers take no more scratch than four: what one had, the next one gets."""
-    count = 0
-    for mode, directions in itertools.product(("rnn_tanh", "lstm", "gru"), (1, 2)):
+
+    def check(mode, directions) -> None:
         needed = []
         for layers in (4, 10):
             # What needs most arrays: rounded states, an order of rows, two GEMMs in a step.
@@ -84,19 +85,17 @@ def memory_of_layers(stack: Stack) -> int:
                 )
         what = f"{mode} {directions}: {needed} allocations for 4 and 10 layers"
         assert needed[:2] == needed[2:], what
-        count += 1
-    return count
+
+    return check_program.each(itertools.product(("rnn_tanh", "lstm", "gru"), (1, 2)), check)
 
 
 def joint_directions(stack: Stack) -> int:
     """Both directions of a layer in one grid; float32 and TF32, steps of one GEMM and of two."""
-    count = 0
-    for mode, allow_tf32, projected in itertools.product(
-        ("rnn_tanh", "lstm", "gru"), (False, True), (False, True)
-    ):
-        if projected and mode != "lstm":
-            continue
-        net = Network(mode, 2, 2, 7, 24, 12 if projected else 0)
+    cells = (("rnn_tanh", 0), ("lstm", 0), ("lstm", 12), ("gru", 0))
+
+    def check(count, case) -> None:
+        (mode, num_proj), allow_tf32 = case
+        net = Network(mode, 2, 2, 7, 24, num_proj)
         call = Call(net, 9, 5, (9, 0, 4, 7, 9), time_major=allow_tf32)
         before = stack.engine.persistent_kernels()
         compare_stack(stack, call, "float", Options(allow_tf32=allow_tf32), seed=count)
@@ -104,8 +103,8 @@ def joint_directions(stack: Stack) -> int:
         stack.engine.expect_persistent(before, 4, call)
         ran = stack.engine.persistent_kernels() - before
         assert ran <= 4 or stack.engine.sanitized, f"{call}: {ran} persistent kernels, must be 4"
-        count += 1
-    return count
+
+    return check_program.each(enumerate(itertools.product(cells, (False, True))), check)
 
 
 def joint_or_sequential(stack: Stack) -> int:
@@ -179,21 +178,19 @@ def shares_of_the_device(stack: Stack) -> int:
 
 def long_grids(stack: Stack) -> int:
     """On a GPU: large layers, of one direction or both, that are persistent for long."""
-    count = 0
+
     # For each layer one grid, forward and backward.
-    for mode, (layers, directions, kernels) in itertools.product(
-        cudnn_calls.MODES, ((2, 2, 4), (3, 1, 6))
-    ):
+    def check(mode, size) -> None:
+        layers, directions, kernels = size
         call = Call(Network(mode, layers, directions, 40, 512), 50, 4, (50, 17, 31, 50))
         before = stack.engine.persistent_kernels()
-        # Of relu's numbers the first that are taken for both shapes: the others cost seconds.
         compare_stack(stack, call, "float", seed=4)
         ran = stack.engine.persistent_kernels() - before
         if stack.engine.is_large():
             assert ran == kernels, f"{mode}: {ran} persistent kernels, must be {kernels}"
         assert len({_bits_of(stack, call, "float") for _ in range(3)}) == 1, f"{mode}: bits differ"
-        count += 1
-    return count
+
+    return check_program.each(itertools.product(("lstm", "gru"), ((2, 2, 4), (3, 1, 6))), check)
 
 
 def main() -> None:
@@ -210,7 +207,7 @@ def main() -> None:
         checks["shares of the device"] = lambda: shares_of_the_device(stack)
     elif not arguments.small:
         checks["long grids"] = lambda: long_grids(stack)
-    check_program.run(checks)
+    check_program.run(arguments, checks, stack.engine.lives)
 
 
 if __name__ == "__main__":

@@ -55,13 +55,13 @@ def check_both_ways(engine, call: sequences.Call) -> None:
 
 
 def sizes(engine, dims_list) -> int:
-    count = 0
-    for cell, dims in itertools.product(CELLS, dims_list):
-        dtype = DTYPES[count % 2]
+
+    def check(count, case) -> None:
+        cell, dims = case
         lengths = tuple(dims[0] - b % 3 for b in range(dims[1])) if count % 3 == 0 else None
-        check_both_ways(engine, sequences.Call(cell, dims, dtype, lengths=lengths))
-        count += 1
-    return count
+        check_both_ways(engine, sequences.Call(cell, dims, DTYPES[count % 2], lengths=lengths))
+
+    return check_program.each(enumerate(itertools.product(CELLS, dims_list)), check)
 
 
 def cells_on_devices():
@@ -83,22 +83,23 @@ def devices(engine, library) -> int:
 
 def apart(engine) -> int:
     """Gates with factors of their own: each has a state of its own."""
-    calls = [
-        sequences.Call(cell, dims, dtype, dropout=True)
-        for cell, dtype in itertools.product(sequences.CELLS, DTYPES)
-        for dims in ((3, 3, 2, 21), (2, 17, 3, 9))
-    ]
-    for call in calls:
-        check_sequences.check_call(engine, call)
-    return len(calls)
+    return check_sequences.check_calls(
+        engine,
+        (
+            sequences.Call(cell, dims, dtype, dropout=True)
+            for cell, dtype in itertools.product(sequences.CELLS, DTYPES)
+            for dims in ((3, 3, 2, 21), (2, 17, 3, 9))
+        ),
+    )
 
 
 def rows_alone(engine) -> int:
     """A NaN or an infinity in a row's state is in what becomes of it, and no other row's bits
     change."""
-    count = 0
-    values_of_row = (float("nan"), float("inf"))
-    for cell, value, persistently in itertools.product(CELLS, values_of_row, (False, True)):
+    cases = itertools.product(CELLS, (float("nan"), float("inf")), (False, True))
+
+    def check(count, case) -> None:
+        cell, value, persistently = case
         dtype = DTYPES[count % 2]
         call = sequences.Call(cell, (4, ROWS, 2, 9), dtype, persistent=persistently)
         others = [b for b in range(ROWS) if b not in POISONED]
@@ -119,8 +120,8 @@ def rows_alone(engine) -> int:
                 # The forward of an infinite state may end in a gate's 0 or 1.
                 if np.isnan(value) or run == engine.backward:
                     assert not np.isfinite(row).any(), f"{call}: {output} of {value}"
-        count += 1
-    return count
+
+    return check_program.each(enumerate(cases), check)
 
 
 def any_rows(engine) -> int:
@@ -154,7 +155,8 @@ def many(engine, library) -> int:
         sequences.Call("gru", (1, rows, 2, units), "half"): (27 + 14) * 4 * chunks(units),
         sequences.Call("gru_after", (1, rows, 2, 124), "bfloat16"): 13 * 4 * chunks(124),
     }
-    for call, of_tile in calls.items():
+
+    def check(call, of_tile) -> None:
         values = sequences.random_values(call)
         if engine.engine.emulated:
             library.emulation_multiplied()
@@ -163,7 +165,8 @@ def many(engine, library) -> int:
             got = library.emulation_multiplied()
             assert got == tiles * of_tile, f"{call}: {got} multiplications, not {tiles * of_tile}"
         check_sequences.check_backward(engine, call, values, want)
-    return len(calls)
+
+    return check_program.each(calls.items(), check)
 
 
 def deep(engine) -> int:
@@ -175,9 +178,7 @@ def deep(engine) -> int:
         sequences.Call("lstm", (2, 16, 2, 136), "bfloat16"),
         sequences.Call("rnn", (2, 16, 2, 136), "half"),
     )
-    for call in calls:
-        check_sequences.check_call(engine, call)
-    return len(calls)
+    return check_sequences.check_calls(engine, calls)
 
 
 def used(engine, library) -> int:
@@ -217,13 +218,13 @@ def used(engine, library) -> int:
 
 def as_tf32(engine, dims_list) -> int:
     """Float where TF32 is allowed."""
-    calls = [
+    calls = (
         sequences.Call(cell, dims, "float", persistent=True, allow_tf32=True)
         for cell, dims in itertools.product(CELLS, dims_list)
-    ]
-    for call in calls:
-        check_persistent.check_persistent_call(engine, call)
-    return len(calls)
+    )
+    return check_program.each(
+        calls, lambda call: check_persistent.check_persistent_call(engine, call)
+    )
 
 
 def tf32_chosen(engine, library) -> int:
@@ -299,7 +300,7 @@ def main() -> None:
         checks["tensor cores, devices"] = lambda: devices(calls, library)
         checks["tensor cores, used"] = lambda: used(calls, library)
         checks["tensor cores, none"] = lambda: without(calls, library)
-    check_program.run(checks)
+    check_program.run(arguments, checks, engine.lives)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import importlib
+import importlib.util
+import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -148,15 +149,19 @@ class Engine:
     def load_cublas(self, path: str | None, small: bool) -> ctypes.CDLL | None:
         """Loads the cuBLAS that the engine then finds, before anything asks for it.
 
-        path: the emulation's substitute, which is returned. None: PyTorch's copy, if there is one.
+        path: the emulation's substitute, which is returned. None: NVIDIA's Python package, if it is
+        there, which PyTorch also loads.
         small: do not use cuBLAS: this is a sanitizer's run, and its kernels are not ours.
         """
         self.may_use_blas = not small
         if small:
             return None
         if path is None:
-            with contextlib.suppress(ImportError):
-                importlib.import_module("torch")
+            package = importlib.util.find_spec("nvidia")
+            for folder in package.submodule_search_locations if package else ():
+                for name in ("libcublasLt.so.*", "libcublas.so.*"):  # the one needs the other
+                    for library in pathlib.Path(folder).glob(f"*/lib/{name}"):
+                        ctypes.CDLL(str(library))
             return None
         stand_in = ctypes.CDLL(path)
         library = self.library
@@ -201,6 +206,14 @@ class Engine:
         yield
         if self.emulated:
             self.library.emulation_run_late(0)
+
+    def lives(self) -> bool:
+        """Whether the device still does what it is asked: an illegal address ends that."""
+        try:
+            self.free(self.put(np.zeros(1)))
+        except EngineError:
+            return False
+        return True
 
     def put(self, host: np.ndarray) -> ctypes.c_void_p:
         device = ctypes.c_void_p()

@@ -9,6 +9,15 @@ import numpy as np
 from helpers import tolerances
 
 
+class Observed:
+    """What assert_close has seen since it was reset."""
+
+    share = 0.0  # the largest norm of errors over its bound
+
+
+observed = Observed()
+
+
 def relative_error(got, want) -> float:
     """|got - want| / |want| in the L2 norm; |got| where want is zero, 0 where both are empty."""
     got = np.asarray(got, np.float64)
@@ -40,6 +49,7 @@ def assert_close(got, want, bound: float, what: str = "", element_slack: float =
         np.testing.assert_array_equal(got[special], want[special], err_msg=what)
         got, want = got[~special], want[~special]
     error = relative_error(got, want)
+    observed.share = max(observed.share, error / max(bound, 1e-300))
     assert error <= bound, f"{what}: relative error {error:.3g} is above {bound:.3g}"
     if want.size:
         errors = element_errors(got, want)
