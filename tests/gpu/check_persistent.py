@@ -44,6 +44,17 @@ LARGE = {
 }
 
 
+# T, B, I, H of which the emulation of an H200 has persistent kernels of 16-bit types.
+LARGE_DEVICE = (132, 227 * 1024)
+LARGE_EMULATED = (
+    (4, 8, 4, 1024),
+    (4, 128, 4, 256),
+    (4, 33, 4, 300),
+    (4, 1, 4, 512),
+    (5, 17, 4, 640),
+)
+
+
 def persistent(call: sequences.Call) -> sequences.Call:
     return dataclasses.replace(call, persistent=True)
 
@@ -125,6 +136,19 @@ def shared_memory(engine, library) -> int:
     return len(all_dims)
 
 
+def large_device(engine, library) -> int:
+    """In the emulation: 16-bit types in sizes that need a large device."""
+    library.emulation_device(*LARGE_DEVICE)
+    cases = itertools.product(LARGE_EMULATED, ("half", "bfloat16"))
+    calls = (
+        persistent(sequences.Call(CELLS[(n + n // 4) % 4], dims, dtype))
+        for n, (dims, dtype) in enumerate(cases)
+    )
+    count = check_program.each(calls, lambda call: check_persistent_call(engine, call))
+    library.emulation_device(*DEVICE)
+    return count
+
+
 def large(engine, cell: str) -> int:
     """On a GPU: sizes for which the kernels are there, and the same bits again and again."""
     check_call = check_persistent_call if engine.engine.is_large() else check_sequences.check_call
@@ -151,6 +175,7 @@ def main() -> None:
         checks["persistent, devices"] = lambda: devices(calls, library)
         checks["persistent, refused"] = lambda: refused(calls, library)
         checks["persistent, shared memory"] = lambda: shared_memory(calls, library)
+        checks["persistent, large device"] = lambda: large_device(calls, library)
     elif not arguments.small:
         checks |= {
             f"persistent {cell}, large": lambda cell=cell: large(calls, cell) for cell in CELLS

@@ -162,7 +162,7 @@ def run(
     lives: whether the device still does what it is asked, since some errors are sticky.
     """
     if arguments.list:
-        print("\n".join(checks))
+        print("".join(f"check {name}\n" for name in checks), end="")
         return
     _cases.lives = lives
     failed = []

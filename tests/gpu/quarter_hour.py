@@ -37,7 +37,8 @@ import runner
 HERE, ROOT = run.HERE, run.ROOT
 MOST_LOST = 2  # cases that end their program, after which a check is given up
 CASE_SECONDS = 20
-JOBS = 6  # programs that share the GPU; what is timed has it alone
+SANITIZED_SECONDS = 60  # of a case under a sanitizer
+JOBS = 8  # programs that share the GPU; what is timed has it alone
 MOST_FAILURES = 40  # that the summary names
 # What is likeliest to go wrong comes first.
 FIRST = ("check_persistent.py", "check_stack_order.py", "check_tensor.py")
@@ -64,7 +65,8 @@ class Program:
     name: str
     command: tuple[str, ...]
     seconds: float = 120  # at most, every process of it together
-    recorded: bool = True  # takes --record
+    recorded: bool = True  # takes --record and --seconds
+    case_seconds: float | None = None  # else CASE_SECONDS
     shown: bool = False  # its output, even if it passes
 
 
@@ -132,7 +134,8 @@ class Stage:
     def _recorded(self, program: Program) -> Outcome:
         """One process after another, each behind the case that ended the one before."""
         record = self._records / (re.sub(r"\W+", "_", program.name) + ".jsonl")
-        options = ("--record", str(record), "--seconds", str(CASE_SECONDS))
+        options = ("--record", str(record))
+        options += ("--seconds", str(program.case_seconds or CASE_SECONDS))
         start, output, lost = time.monotonic(), "", 0
         while True:
             left = program.seconds - (time.monotonic() - start)
@@ -236,7 +239,8 @@ def checks_of(name: str, arguments: argparse.Namespace) -> list[Program]:
         return [Program(name, check(name, arguments))]
     return [
         Program(f"{name[:-3]}: {one}", check(name, arguments, "--only", one))
-        for one in listed.stdout.splitlines()
+        for word, _, one in (line.partition(" ") for line in listed.stdout.splitlines())
+        if word == "check"
     ]
 
 
@@ -253,7 +257,8 @@ def sanitized(arguments: argparse.Namespace) -> list[Program]:
             options = ("--small", "--cases", str(SANITIZED_CASES), "--only", one)
             command = check(name, arguments, *options)
             command = command if arguments.emulate else (*under, *command)
-            found.append(Program(f"{kind} {name[:-3]}: {one}", command, 75))
+            name = f"{kind} {name[:-3]}: {one}"
+            found.append(Program(name, command, 75, case_seconds=SANITIZED_SECONDS))
     return found
 
 
