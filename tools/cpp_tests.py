@@ -5,11 +5,11 @@ python tools/cpp_tests.py release|dev|asan|tsan [--length short|full] [--isa nat
 python tools/cpp_tests.py aarch64 [--length short|full] [--isa all|NAME] [-- BAZEL_ARGUMENT...]
 python tools/cpp_tests.py fuzz [--seconds N]
 
-release is the engine as it is shipped, dev compiles fastest. asan is AddressSanitizer with
-UndefinedBehaviorSanitizer; in short it takes float and bfloat16 alone, tsan float alone. aarch64
-compiles with g++-aarch64-linux-gnu and runs in QEMU's emulation of a processor for each instruction
-set (tools/aarch64_tests.py). fuzz is libFuzzer and needs clang. The options of each are in .bazelrc
-and cc/copts.bzl.
+release is the engine as it is shipped, and also runs the tests of cc/xla, which use TensorFlow. dev
+compiles fastest. asan is AddressSanitizer with UndefinedBehaviorSanitizer; in short it takes float
+and bfloat16 alone, tsan float alone. aarch64 compiles with g++-aarch64-linux-gnu and runs in QEMU's
+emulation of a processor for each instruction set (tools/aarch64_tests.py). fuzz is libFuzzer and
+needs clang. The options of each are in .bazelrc and cc/copts.bzl.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def test(arguments: argparse.Namespace) -> int:
         flags.append(f"--config={arguments.mode}-short")
     elif arguments.mode != "release":
         flags.append(f"--config={arguments.mode}")
-    target = f"//tests/cpp:{arguments.family}_test" if arguments.family else "//tests/cpp:all"
+    targets = [f"//tests/cpp:{arguments.family}_test" if arguments.family else "//tests/cpp:all"]
+    if arguments.mode == "release" and not arguments.family:
+        targets.append("//tests/cpp/xla:all")
     worst = 0
     for isa in isas or [arguments.isa]:
         print(f"== {arguments.mode} {arguments.length} {isa}", flush=True)
@@ -91,7 +93,7 @@ def test(arguments: argparse.Namespace) -> int:
             *flags,
             *engine_flags(isa, arguments.types),
             *arguments.bazel,
-            target,
+            *targets,
         )
         worst = max(worst, done.returncode)
     return worst

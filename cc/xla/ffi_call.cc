@@ -1,6 +1,7 @@
 #include "cc/xla/ffi_call.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -171,17 +172,20 @@ const void* CudaFfiCall::input(int index) const {
 }
 
 absl::Status CudaFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
+  constexpr std::size_t kAlignment = 256;
+  constexpr std::size_t kXlaAlignment = 16;  // XLA refuses a larger one
   auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_DeviceMemory_Allocate_Args);
   args.ctx = context();
-  args.size = std::max<std::size_t>(1, bytes);
-  args.alignment = 256;
+  args.size = bytes + (kAlignment - kXlaAlignment);
+  args.alignment = kXlaAlignment;
   TF_RETURN_IF_ERROR(
       ToStatus(api(), api()->XLA_FFI_DeviceMemory_Allocate(&args)));
-  if (args.data == nullptr) {
+  if (args.data != nullptr) scratch_.push_back({args.data, args.size});
+  // Null if the memory is, or if the sum above has overflowed.
+  *scratch = std::align(kAlignment, bytes, args.data, args.size);
+  if (*scratch == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("scratch of ", bytes));
   }
-  scratch_.push_back({args.data, args.size});
-  *scratch = args.data;
   return absl::OkStatus();
 }
 

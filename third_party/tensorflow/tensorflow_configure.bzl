@@ -79,6 +79,7 @@ TENSORFLOW_VERSION = {version}
 TENSORFLOW_MINOR = {minor}
 TENSORFLOW_COMPILER = {compiler}
 TENSORFLOW_COMPILE_FLAGS = {compile_flags}
+TENSORFLOW_LIBRARY = {library}  # its folder
 TENSORFLOW_HAS_XLA = {has_xla}
 """
 
@@ -107,6 +108,7 @@ def _tensorflow_configure_impl(repository_ctx):
         minor = repr(".".join(facts["version"].split(".")[:2])),
         compiler = repr(facts["compiler"]),
         compile_flags = repr(facts["compile_flags"]),
+        library = repr(facts["lib"]),
         has_xla = repr(has_xla),
     ))
 
