@@ -13,8 +13,9 @@
 
 namespace blockrnn::cuda {
 
-// Counted over all calls so far; for HostInterface::persistent_kernels.
+// Counted over all calls so far; for the members of HostInterface.
 inline int64_t persistent_kernels = 0;
+inline int64_t refused_kernels = 0;
 
 // False for initcheck, which regards filled memory as initialised.
 inline bool fills_scratch = true;

@@ -295,6 +295,7 @@ Error RunCall(const PlainCall& plain) {
   host.stream = scratch.stream;
   host.allocate = &Scratch::Allocate;
   host.persistent_kernels = &persistent_kernels;
+  host.refused_kernels = &refused_kernels;
   host.blas = options.with_blas ? cublas.blas() : &kPlainBlas;
   // The previous copies and fills ran on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
@@ -364,6 +365,11 @@ EXPORT int blockrnn_shared_bytes() {
 // Blocks of steps that ran as a persistent kernel, in all calls so far.
 EXPORT int64_t blockrnn_persistent_kernels() {
   return blockrnn::cuda::persistent_kernels;
+}
+
+// Launches of such kernels that were refused, in all calls so far.
+EXPORT int64_t blockrnn_refused_kernels() {
+  return blockrnn::cuda::refused_kernels;
 }
 
 EXPORT void blockrnn_fill_scratch(int fills) {

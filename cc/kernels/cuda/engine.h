@@ -46,6 +46,8 @@ struct HostInterface {
   std::int64_t blas_step_work = 80'000'000;
   // If not nullptr, counts the persistent kernels that were launched.
   std::int64_t* persistent_kernels = nullptr;
+  // If not nullptr, counts those whose launch was refused, for lack of room.
+  std::int64_t* refused_kernels = nullptr;
 };
 
 // The engine's functions within its library, each identified by the struct of
@@ -100,7 +102,7 @@ template <class T>
 using EngineFunctions = FunctionTable<EngineFunction, T, EngineArgs>;
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 3;
+inline constexpr int kEngineVersion = 4;
 
 struct Engine {
   int version;

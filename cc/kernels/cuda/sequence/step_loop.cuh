@@ -9,8 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <mutex>
+#include <set>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -147,6 +149,22 @@ inline bool IsRefused(cudaError_t code) {
          code == cudaErrorCooperativeLaunchTooLarge;
 }
 
+// Logs the first refusal for each error. The results are right without the
+// kernel, so nothing else would tell that an argument of ours was wrong.
+inline void LogRefusal(cudaError_t code, int64_t blocks, int64_t shared_bytes) {
+  // Never destroyed: calls may run until the process ends.
+  static auto* const mutex = new std::mutex;
+  static auto* const logged = new std::set<cudaError_t>;
+  const std::lock_guard<std::mutex> lock(*mutex);
+  if (!logged->insert(code).second) return;
+  std::fprintf(stderr,
+               "tf_blockrnn: CUDA refused a persistent kernel of %lld blocks "
+               "of %d threads and %lld bytes of shared memory: error %d, %s\n",
+               static_cast<long long>(blocks), kThreads,
+               static_cast<long long>(shared_bytes), static_cast<int>(code),
+               cudaGetErrorString(code));
+}
+
 class StepLoop {
  public:
   // matrices: those of a step's GEMMs, in their order, before they are
@@ -195,6 +213,8 @@ class StepLoop {
         }
         return ToError(code);
       }
+      LogRefusal(code, plan_.blocks * kDirections, plan_.shared_bytes);
+      if (host.refused_kernels != nullptr) ++*host.refused_kernels;
       static_cast<void>(ToError(code));
       if constexpr (kDirections > 1) {
         // There may be room for one of them.
