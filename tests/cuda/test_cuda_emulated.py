@@ -56,14 +56,15 @@ def test_kernels_in_the_emulation(emulation, check):
 
 
 def test_barriers_are_timed(emulation):
-    """On all of the emulated device, and on half of it."""
+    """And launches; on all of the emulated device, and on half of it."""
     library, _ = emulation
     command = [sys.executable, GPU / "time_barriers.py", "--library", library, "--barriers", "20"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     times = json.loads(done.stdout)
     assert (times["multiprocessors"], times["barriers"]) == (4, 20)
-    assert all(times[name] > 0 for name in ("barrier_us", "barrier_of_half_us"))
+    positive = ("launch_us", "cooperative_launch_us", "barrier_us", "barrier_of_half_us")
+    assert all(times[name] > 0 for name in positive)
 
 
 def test_kernels_on_the_gpu():
