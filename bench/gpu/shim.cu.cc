@@ -17,7 +17,7 @@
 
 // NOLINTNEXTLINE: bench/gpu/contenders.py mirrors it.
 struct PlainBench {
-  int64_t dtype;  // bfloat16, float
+  int64_t dtype;  // half, bfloat16, float
   int64_t mode, layers, directions, input, units, steps, batch;
   int64_t allow_tf32, persistent;
 };
@@ -119,6 +119,14 @@ Error Backward(const PlainBench& plain, void* const* pointers,
   return Run(args, host);
 }
 
+// By the dtype of PlainBench: forward and backward.
+constexpr Error (*kRuns[][2])(const PlainBench&, void* const*,
+                              const HostInterface&) = {
+    {&Forward<Eigen::half>, &Backward<Eigen::half>},
+    {&Forward<Eigen::bfloat16>, &Backward<Eigen::bfloat16>},
+    {&Forward<float>, &Backward<float>},
+};
+
 Error RunBench(bool backward, Bench* bench, void* stream,
                void* const* pointers) {
   const PlainBench& plain = bench->plain;
@@ -133,11 +141,7 @@ Error RunBench(bool backward, Bench* bench, void* stream,
   host.persistent = plain.persistent != 0;
   host.persistent_kernels = &bench->persistent_kernels;
   host.blas = cublas.blas();
-  const auto run = backward ? plain.dtype == 0 ? &Backward<Eigen::bfloat16>
-                                               : &Backward<float>
-                   : plain.dtype == 0 ? &Forward<Eigen::bfloat16>
-                                      : &Forward<float>;
-  return run(plain, pointers, host);
+  return kRuns[plain.dtype][backward ? 1 : 0](plain, pointers, host);
 }
 
 }  // namespace
@@ -166,7 +170,7 @@ EXPORT void blockrnn_bench_sizes(const PlainBench* plain, int64_t* params,
   *params = blockrnn::ParamLayout::Count(g).value_or(-1);
   *reserve = blockrnn::ReserveLayout::Bytes(g, plain->steps, plain->batch,
                                             plain->steps * plain->batch,
-                                            plain->dtype == 0 ? 2 : 4, false)
+                                            plain->dtype == 2 ? 4 : 2, false)
                  .value_or(-1);
 }
 
