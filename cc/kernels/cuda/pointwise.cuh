@@ -102,7 +102,7 @@ struct SumOutputs {
 // Σ over slices[num_slices, kSums, units], zeros where there are none; added to
 // the outputs if `accumulate`.
 template <int kSums, class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     AddSlicesKernel(Tiles<1> tiles, int64_t num_slices,
                     const ComputeType<T>* slices, SumOutputs<T, kSums> out,
                     bool accumulate) {
