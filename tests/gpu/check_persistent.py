@@ -118,7 +118,9 @@ def refused(engine, library) -> int:
 
     def check(cell, code) -> None:
         before = library.emulation_allow_together(0, code)
+        refused_before = engine.engine.refused_kernels()
         check_sequences.check_call(engine, persistent(sequences.Call(cell, (5, 3, 2, 9))))
+        assert engine.engine.refused_kernels() == refused_before + 2, "forward and backward"
         assert library.emulation_allow_together(ANY, 0) == before, cell
         assert library.emulation_last_error() == 0, "left to the next caller of cudaGetLastError"
 

@@ -132,6 +132,7 @@ class Engine:
             function.restype = ctypes.c_char_p
             setattr(self, "_" + name, self._checked(function))
         self.library.blockrnn_persistent_kernels.restype = ctypes.c_int64
+        self.library.blockrnn_refused_kernels.restype = ctypes.c_int64
         self.library.blockrnn_reserve_bytes.restype = ctypes.c_int64
         self.may_use_blas = True
         # Under a sanitizer persistent kernels may be refused.
@@ -176,6 +177,10 @@ class Engine:
     def persistent_kernels(self) -> int:
         """Persistent kernels that were launched, in all calls so far."""
         return self.library.blockrnn_persistent_kernels()
+
+    def refused_kernels(self) -> int:
+        """Persistent kernels that CUDA refused to launch, in all calls so far."""
+        return self.library.blockrnn_refused_kernels()
 
     def expect_persistent(self, before: int, least: int, what: object) -> None:
         """Asserts that at least so many kernels were persistent since there were `before`. Under a
@@ -259,7 +264,10 @@ class Engine:
         try:
             for name, array in {**inputs, **outputs}.items():
                 device[name] = self.put(array)
+            refused = self.refused_kernels()
             self._call(function.encode(), _plain(dtype, numbers, device, lengths))
+            if not (self.emulated or self.sanitized):
+                assert self.refused_kernels() == refused, "CUDA refused a persistent kernel"
             return {name: self.fetch(device[name], like) for name, like in outputs.items()}
         finally:
             for pointer in device.values():
