@@ -64,8 +64,10 @@ def noise(result: dict[str, Any]) -> Noise:
     signs: list[str] = []
     unknown = []
     m = result["machine"]
-    # The bench itself keeps its threads busy, so the load at the end may be that.
-    for when, most in (("start", QUIET_LOAD), ("end", m["threads"] + QUIET_LOAD)):
+    # The bench itself keeps its threads busy, so the load at the end may be that. Times of a GPU
+    # do not depend on the host's load.
+    limits = (("start", QUIET_LOAD), ("end", m["threads"] + QUIET_LOAD))
+    for when, most in () if "gpu" in result else limits:
         load = m.get(f"load_at_{when}")
         if load is None or load != load:  # a system without load averages records NaN
             unknown.append(f"load at the {when}")

@@ -46,7 +46,9 @@ def _word(key: str, value: Any) -> str:
     if key == "shape":
         return ", ".join(map(str, value))
     if key in _INTEGERS:
-        return f"{value} {key}"
+        return f"{value} {key}" if value > 1 else ""
+    if key == "dtype":
+        return value  # half is a type here
     return WORDS.get(value, value)
 
 
@@ -71,7 +73,7 @@ def _value(column: Column, measured: dict[str, Any], peak: float) -> float | Non
 
 def _contender(question: Question, row: dict[str, Any]) -> str:
     """Its name, with the type where contenders of several types are compared."""
-    if question.across == "dtype" or row.get("dtype", "float32") == "float32":
+    if "dtype" in question.rows or row.get("dtype", "float32") == "float32":
         return row["contender"]
     return f"{row['contender']} {row['dtype']}"
 

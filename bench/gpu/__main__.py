@@ -1,9 +1,8 @@
 """python -m bench.gpu
 
 The CUDA engine against cuDNN: LSTM or GRU, inference and training, event by event on the device.
-Results go to bench/results/gpu.json and gpu.png, and are written after each case; with --resume
-what is measured already stays, if the engine of --library is the same. Without a GPU it reports
-that and stops.
+Results go to bench/results/gpu.json, which is written after each case, and gpu.png. A case that
+crashes or hangs is recorded without a number. Without a GPU it reports that and stops.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
-import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from bench import machine, questions, tables, tidy, timing
-from bench.gpu import build, cases, rows
+from bench import machine, provenance, questions, tables, tidy, timing
+from bench.gpu import build, cases, child, report, rows, worker
+
+_SECONDS_TO_START = 120  # of a process: PyTorch and cuDNN are read from disk
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -30,6 +29,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = parser.add_argument
+    add("--preset", choices=cases.PRESETS, help="instead of the sizes below")
     add("--cells", nargs="+", choices=cases.CELLS, default=cases.CELLS)
     add("--kinds", nargs="+", choices=cases.KINDS, default=cases.KINDS)
     add("--dtypes", nargs="+", choices=cases.DTYPES, default=cases.DTYPES)
@@ -38,155 +38,126 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--units", nargs="+", type=int, default=cases.UNITS)
     add("--layers", nargs="+", type=int, default=cases.LAYERS)
     add("--directions", nargs="+", type=int, choices=(1, 2), default=cases.DIRECTIONS)
-    add("--rounds", type=int, default=5, help="turns of each contender")
-    add("--seconds", type=float, default=0.15, help="per contender and case")
     add("--step-by-step", action="store_true", help="ours without its persistent kernels")
+    add("--rounds", type=int, default=3, help="turns of each contender")
+    add("--seconds", type=float, default=0.3, help="per contender and case")
+    add("--limit", type=float, default=20, help="seconds, after which a case is ended")
     add(
         "--library",
         type=pathlib.Path,
         help="kept, and reused until the sources change; may be that of tests/gpu/run.py",
     )
     add("--out", type=pathlib.Path, default=tidy.FOLDER / "gpu.json")
-    add(
-        "--resume",
-        action="store_true",
-        help="with --library: keep the cases that --out has of it, and add to them",
-    )
+    add("--no-plot", action="store_true")
     return parser.parse_args(argv)
 
 
-def _clock_hz(properties: Any) -> float:
-    """The highest clock of the first GPU's multiprocessors. properties: PyTorch's; older versions
-    have no clock in them."""
-    if kilohertz := getattr(properties, "clock_rate", 0):
-        return 1e3 * kilohertz
-    asked = ("--query-gpu=clocks.max.sm", "--format=csv,noheader,nounits", "-i", "0")
-    done = subprocess.run(
-        ("nvidia-smi", *asked), capture_output=True, text=True, check=True, timeout=30
-    )
-    return 1e6 * float(done.stdout.split()[0])
+def _wanted(arguments: argparse.Namespace) -> list[cases.Case]:
+    some = cases.PRESETS.get(arguments.preset) or cases.all_cases(
+        arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches, arguments.steps,
+        arguments.units, arguments.layers, arguments.directions,
+    )  # fmt: skip
+    if arguments.step_by_step:
+        some = (dataclasses.replace(case, path=cases.STEP_BY_STEP) for case in some)
+    return list(dict.fromkeys(some))
 
 
-def this_gpu() -> cases.Gpu:
-    import torch
+class _Measuring:
+    """A process that measures one case after the other, and is replaced if one has ended it."""
 
-    properties = torch.cuda.get_device_properties(0)
-    capability = torch.cuda.get_device_capability(0)
-    return cases.Gpu(
-        properties.name, capability, properties.multi_processor_count, _clock_hz(properties)
-    )
+    def __init__(self, library: pathlib.Path, plan: timing.Plan, limit: float):
+        self._arguments, self._limit = (library, plan), limit
+        self._child: child.Child | None = None
+        self.stamp = self._start()
 
+    def _start(self) -> dict[str, Any]:
+        self._child = child.Child(worker.serve, *self._arguments)
+        return self._child.receive(_SECONDS_TO_START)
 
-def measure(
-    case: cases.Case, library: Any, gpu: cases.Gpu, plan: timing.Plan, switches: dict[str, bool]
-) -> list[rows.Row]:
-    """The rows of a case; or why there are none, such as results that disagree.
-
-    switches: of contenders.Ours.
-    """
-    import torch
-
-    from bench.gpu import contenders
-
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        problem = contenders.Problem(case, "cuda")
-        theirs = contenders.Cudnn(problem)
-        ours = contenders.Ours(problem, library, **switches)
+    def rows(self, case: cases.Case) -> list[rows.Row]:
+        """Of a case, whatever becomes of the process; `child.Lost` if none starts any more."""
+        if self._child is None:
+            self._start()
+        usable = False
         try:
-            theirs.joins = True
-            found, cudnn_ran = build.cudnn_ran(theirs.run)
-            error = contenders.disagreement(ours.run(), found)
-            theirs.joins = False
-            if not error <= contenders.MOST_DISAGREEMENT[case.dtype]:
-                return rows.failed(case, f"the two disagree by {error:.2g}")
-            stream.synchronize()
-            kernels = ours.persistent_kernels()
-            runners = {
-                name: contenders.event_runner(contender.run, stream, gpu.clock_hz)
-                for name, contender in (("ours", ours), ("cudnn", theirs))
-            }
-            samples = timing.alternate(runners, plan)
-            return rows.measured(case, samples, kernels, cudnn_ran=cudnn_ran)
-        finally:
-            ours.close()
+            self._child.send(case)
+            measured, usable = self._child.receive(self._limit)
+        except child.Lost as lost:
+            measured = rows.failed(case, str(lost))
+        if not usable:
+            self.close()
+        return measured
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
 
 
-def _first_line(error: RuntimeError) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
-    """The result, which is also written after each case. "stopped" in it says why the rest of the
-    cases is missing, if it is."""
-    import torch
-
-    from bench.gpu import contenders
-
-    gpu = this_gpu()
-    plan = timing.Plan(rounds=arguments.rounds, seconds=arguments.seconds)
-    switches = {"persistent": not arguments.step_by_step}
-    with tempfile.TemporaryDirectory() as folder:
-        say("building the engine, unless --library has it")
-        path, origin = build.build(arguments.library, pathlib.Path(folder), os.cpu_count() or 1)
-        library = contenders.load(path)
-        result = tidy.new("gpu", machine.cores(), plan) | {
-            "gpu": json.loads(json.dumps(dataclasses.asdict(gpu))),  # as it comes from a file
-            "libraries": contenders.libraries(library),
-            "engine": origin,
-            **switches,
-        }
-        if arguments.resume and arguments.out.exists():
-            result["rows"] = rows.to_keep(tidy.read(arguments.out), result)
-        wanted = list(
-            cases.all_cases(
-                arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches,
-                arguments.steps, arguments.units, arguments.layers, arguments.directions,
-            )
-        )  # fmt: skip
-        wanted = rows.without_number(wanted, result["rows"])
-        for n, case in enumerate(wanted):
-            say(f"{n + 1}/{len(wanted)} {case}")
-            others = rows.without(result["rows"], case)
-            # What remains of a case that never ends.
-            result["rows"] = [*others, *rows.failed(case, "begun, not ended")]
-            tidy.write(result, arguments.out)
-            try:
-                measured = measure(case, library, gpu, plan, switches)
-            except RuntimeError as error:  # of PyTorch, CUDA or the engine
-                measured = rows.failed(case, _first_line(error))
-            result["rows"] = [*others, *measured]
-            try:
-                torch.cuda.synchronize()
-                torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
-            except RuntimeError as error:  # an access that is not allowed, after which none is
-                result["stopped"] = _first_line(error)
-            tidy.write(result, arguments.out)
-            if "stopped" in result:
-                break
+def run(
+    wanted: Sequence[cases.Case], measuring: _Measuring, result: dict[str, Any], out: pathlib.Path
+) -> list[list[rows.Row]]:
+    """The rows of each case, which also go to the result and, after each case, to `out`. "stopped"
+    in the result says why the rest of the cases is missing, if it is."""
+    gpu = cases.Gpu(**measuring.stamp["gpu"])
+    measured: list[list[rows.Row]] = []
+    for case in wanted:
+        try:
+            measured.append(measuring.rows(case))
+        except child.Lost as lost:
+            result["stopped"] = f"no process starts any more: {lost}"
+            break
+        result["rows"] += measured[-1]
+        tidy.write(result, out)
+        line = report.line(case, measured[-1], gpu)
+        print(f"{len(measured)}/{len(wanted)} {line}", flush=True)
     result["machine"]["load_at_end"] = machine.load()
-    tidy.write(result, arguments.out)
-    return result
+    tidy.write(result, out)
+    return measured
+
+
+def _plot(question: questions.Question, result: dict[str, Any], out: pathlib.Path) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        print("no plot: no matplotlib")
+        return
+    from bench import plot
+
+    print(plot.question(question, result, out.with_suffix(".png")))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _arguments(argv)
+    wanted = _wanted(arguments)
     if missing := build.missing(arguments.library):
         print(f"not measured: {missing}")
         return 1
-    result = run(arguments, lambda line: print(line, file=sys.stderr, flush=True))
+    plan = timing.Plan(rounds=arguments.rounds, seconds=arguments.seconds)
+    result = tidy.new("gpu", machine.cores(), plan)
+    with tempfile.TemporaryDirectory() as folder:
+        print("building the engine, unless --library has it", file=sys.stderr, flush=True)
+        library, result["engine"] = build.build(
+            arguments.library, pathlib.Path(folder), os.cpu_count() or 1
+        )
+        try:
+            measuring = _Measuring(library, plan, arguments.limit)
+        except child.Lost as lost:
+            print(f"not measured: {lost}")
+            return 1
+        result |= measuring.stamp
+        try:
+            measured = run(wanted, measuring, result, arguments.out)
+        finally:
+            measuring.close()
     (question,) = questions.of("gpu")
     print(tables.text(question, result))
+    if not arguments.no_plot:
+        _plot(question, result, arguments.out)
+    print(provenance.measured(result))
+    print(report.summary(measured, len(wanted)))
     if "stopped" in result:
-        print(f"STOPPED, cases are missing: {result['stopped']}")
-    if importlib.util.find_spec("matplotlib") is None:
-        print("no plot: no matplotlib")
-    else:
-        from bench import plot
-
-        print(plot.question(question, result, arguments.out.with_suffix(".png")))
-    all_measured = not any("missing" in row for row in result["rows"])
-    return 0 if all_measured and "stopped" not in result else 1
+        print(f"STOPPED: {result['stopped']}")
+    complete = len(measured) == len(wanted)
+    return 0 if complete and not any("missing" in row for row in result["rows"]) else 1
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 import sys
 
@@ -19,11 +20,8 @@ def missing(cached: pathlib.Path | None) -> str | None:
         return "no GPU"
     if checks.find_nvcc() is None and cached is None:
         return "no nvcc in CUDA_HOME, PATH or /usr/local/cuda"
-    try:
-        import torch
-    except ImportError:
-        return "no PyTorch"
-    return None if torch.cuda.is_available() else "no CUDA in this PyTorch"
+    # Not imported: each process that measures does that.
+    return "no PyTorch" if importlib.util.find_spec("torch") is None else None
 
 
 def build(

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 CELLS = ("lstm", "gru")
 KINDS = ("infer", "train")
 # float32 with TensorFlow's and PyTorch's TF32 switched off, and on.
-DTYPES = ("float", "tf32", "bfloat16")
+DTYPES = ("float", "tf32", "half", "bfloat16")
 BATCHES = (1, 8, 32, 128)
 STEPS = (50, 500)
 UNITS = (64, 256, 512, 1024, 2048)
 LAYERS = (1,)
 DIRECTIONS = (1,)
+STEP_BY_STEP = "step by step"
+_GATES = {"lstm": 4, "gru": 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +31,18 @@ class Case:
     units: int
     layers: int = 1
     directions: int = 1
+    path: str = ""  # or STEP_BY_STEP: ours without its persistent kernels
 
     @property
     def layer_directions(self) -> int:
         return self.layers * self.directions
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of all GEMMs; a backward pass has twice those of a forward pass."""
+        depths = 2 * self.units + (self.layers - 1) * (self.directions + 1) * self.units
+        forward = self.directions * depths * _GATES[self.cell] * self.units
+        return forward * self.steps * self.batch * (3 if self.kind == "train" else 1)
 
 
 def all_cases(
@@ -51,6 +61,40 @@ def all_cases(
         yield Case(*values)
 
 
+def _train(dtype: str, batch: int, units: int, cell: str = "lstm", **others: object) -> Case:
+    return Case(cell, "train", dtype, batch, 100, units, **others)
+
+
+# For some two minutes; what is most worth knowing comes first.
+QUARTER = (
+    _train("float", 32, 512),
+    _train("float", 32, 512, path=STEP_BY_STEP),
+    _train("half", 32, 512),
+    _train("bfloat16", 32, 1024),
+    _train("float", 32, 1024),
+    _train("float", 8, 128),
+    Case("lstm", "infer", "float", 1, 100, 256),
+    Case("lstm", "infer", "bfloat16", 1, 100, 1024),
+    _train("float", 32, 256, "gru"),
+    _train("tf32", 32, 1024),
+    _train("float", 128, 1024),
+    _train("float", 32, 256),
+    _train("bfloat16", 128, 512, "gru"),
+    _train("float", 32, 1024, path=STEP_BY_STEP),
+    _train("float", 8, 128, path=STEP_BY_STEP),
+    _train("float", 32, 512, directions=2),
+    _train("half", 32, 512, directions=2),
+    Case("lstm", "infer", "float", 1, 100, 256, directions=2),
+    _train("float", 32, 512, layers=2),
+)
+PRESETS = {"quarter": QUARTER}
+
+# Multiply-adds of a multiprocessor per clock, by compute capability: of float32, and on tensor
+# cores of TF32 and of 16 bits.
+_PER_CLOCK = {(8, 0): (64, 512, 1024), (9, 0): (128, 1024, 2048)}
+_PRECISION = {"float": 0, "tf32": 1, "half": 2, "bfloat16": 2}
+
+
 @dataclasses.dataclass(frozen=True)
 class Gpu:
     """The device of a result."""
@@ -58,4 +102,11 @@ class Gpu:
     name: str
     capability: tuple[int, int]
     multiprocessors: int
-    clock_hz: float
+    clock_hz: float  # the highest
+
+    def shortest_seconds(self, case: Case) -> float | None:
+        """What a case's multiply-adds take at the least; None for a GPU that is not known here."""
+        if self.capability not in _PER_CLOCK:
+            return None
+        per_clock = _PER_CLOCK[self.capability][_PRECISION[case.dtype]]
+        return case.multiply_adds / (per_clock * self.multiprocessors * self.clock_hz)

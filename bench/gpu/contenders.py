@@ -9,11 +9,13 @@ from collections.abc import Callable
 
 import torch
 
-from bench.gpu.cases import Case
+from bench.gpu.cases import STEP_BY_STEP, Case
 
 # RnnMode of cc/core/param_layout.h.
 _MODES = {"lstm": 2, "gru": 3}
 _MODULES = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}
+# In the order of the shim's types.
+_TYPES = {"half": torch.float16, "bfloat16": torch.bfloat16, "float": torch.float32}
 
 
 class _Plain(ctypes.Structure):
@@ -33,7 +35,7 @@ class Problem:
 
     def __init__(self, case: Case, device: str):
         self.case, self.device = case, device
-        self.dtype = torch.bfloat16 if case.dtype == "bfloat16" else torch.float32
+        self.dtype = _TYPES["float" if case.dtype == "tf32" else case.dtype]
         torch.manual_seed(0)
         units = case.units
         self.module = _MODULES[case.cell](
@@ -93,15 +95,16 @@ class Cudnn:
 class Ours:
     """The engine, on the stream that is PyTorch's at the moment."""
 
-    def __init__(self, problem: Problem, library: ctypes.CDLL, *, persistent: bool = True):
+    def __init__(self, problem: Problem, library: ctypes.CDLL):
         case = problem.case
         self.problem, self.library = problem, library
         library.blockrnn_bench_open.restype = ctypes.c_void_p
         library.blockrnn_bench_run.restype = ctypes.c_char_p
         library.blockrnn_bench_persistent_kernels.restype = ctypes.c_int64
         plain = _Plain(
-            int(case.dtype != "bfloat16"), _MODES[case.cell], case.layers, case.directions,
-            case.units, case.units, case.steps, case.batch, case.dtype == "tf32", persistent,
+            list(_TYPES.values()).index(problem.dtype), _MODES[case.cell], case.layers,
+            case.directions, case.units, case.units, case.steps, case.batch, case.dtype == "tf32",
+            case.path != STEP_BY_STEP,
         )  # fmt: skip
         sizes = ctypes.c_int64(), ctypes.c_int64()
         library.blockrnn_bench_sizes(ctypes.byref(plain), *map(ctypes.byref, sizes))
@@ -159,9 +162,9 @@ def disagreement(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor])
     return max(errors)
 
 
-# Sums in float32 in another order; factors rounded to 10 bits; and what bfloat16 keeps between
-# steps, which the two round at other places.
-MOST_DISAGREEMENT = {"float": 1e-4, "tf32": 2e-2, "bfloat16": 6e-2}
+# Sums in float32 in another order; factors rounded to 10 bits; and what half and bfloat16 keep
+# between steps, which the two round at other places. Half has three bits more than bfloat16.
+MOST_DISAGREEMENT = {"float": 1e-4, "tf32": 2e-2, "half": 1e-2, "bfloat16": 6e-2}
 
 
 _MOST_IDLE_SECONDS = 0.02

@@ -3,36 +3,99 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import multiprocessing
+import os
+import pathlib
+import signal
+import sys
+import time
 
 import pytest
 from helpers.children import ROOT, run_python
 
 from bench import provenance, questions, tables, tidy
-from bench.gpu import cases, rows
+from bench.gpu import __main__ as program
+from bench.gpu import build, cases, child, report, rows, worker
 
 CASE = cases.Case("lstm", "infer", "float", 8, 50, 1024)
 
 
+GPU = cases.Gpu("a GPU", (9, 0), 100, 1e9)
+
+
 def _rows(ours: float, cudnn: float, cudnn_ran: bool = True, **changes) -> list[rows.Row]:
+    disagreement = changes.pop("disagreement", 1e-6)
     case = dataclasses.replace(CASE, **changes)
     samples = {"ours": [[ours, ours]], "cudnn": [[cudnn], [cudnn]]}
-    return rows.measured(case, samples, 2, cudnn_ran=cudnn_ran)
+    return rows.measured(
+        case, samples, cudnn_ran=cudnn_ran, persistent_kernels=2, disagreement=disagreement,
+        most=1e-4,
+    )  # fmt: skip
 
 
 def test_all_shapes_are_measured():
     found = list(cases.all_cases())
-    assert len(found) == len(set(found)) == 2 * 2 * 3 * 4 * 2 * 5
+    assert len(found) == len(set(found)) == 2 * 2 * 4 * 4 * 2 * 5
+
+
+def test_the_quarter_has_each_step_by_step_case_persistent_too():
+    found = program._wanted(program._arguments(["--preset", "quarter"]))
+    assert len(found) == len(set(found)) == len(cases.QUARTER)
+    slow = [case for case in found if case.path]
+    assert len(slow) == 3
+    assert {dataclasses.replace(case, path="") for case in slow} < set(found)
+    assert {case.dtype for case in found} == set(cases.DTYPES)
+    every = program._wanted(program._arguments(["--preset", "quarter", "--step-by-step"]))
+    assert len(every) == len(found) - 3 and all(case.path for case in every)
+
+
+def test_multiply_adds_are_those_of_the_gemms():
+    one = dataclasses.replace(CASE, batch=2, steps=5, units=7)
+    assert one.multiply_adds == 5 * 2 * (7 + 7) * 4 * 7
+    train = dataclasses.replace(one, cell="gru", kind="train", layers=2, directions=2)
+    assert train.multiply_adds == 3 * 5 * 2 * 2 * ((7 + 7) + (14 + 7)) * 3 * 7
+    # Of half 2,048 in a clock, on each of 100 multiprocessors.
+    half = dataclasses.replace(one, dtype="half")
+    assert GPU.shortest_seconds(half) == one.multiply_adds / (2048 * 100 * 1e9)
+    assert dataclasses.replace(GPU, capability=(7, 5)).shortest_seconds(half) is None
 
 
 def test_what_ran_as_pytorchs_own_kernels_is_not_told_as_cudnn():
     (question,) = questions.of("gpu")
-    some = [*_rows(2e-3, 1e-3), *_rows(1e-3, 4e-3, cudnn_ran=False, units=64)]
+    slow = _rows(4e-3, 1e-3, path=cases.STEP_BY_STEP)
+    some = [*_rows(2e-3, 1e-3), *slow, *_rows(1e-3, 4e-3, False, units=64, dtype="half", layers=2)]
     text = tables.markdown(question, {"rows": [*some, *rows.failed(CASE, "why")]})
     head, _, lost, other = text.splitlines()[:4]
-    assert "cuDNN / ours | float: PyTorch's own kernels / ours" in head
-    assert "8, 50, 1024 | 2.00 | **0.50** | - |" in lost
-    assert "8, 50, 64 | 1.00 | - | 4.00 |" in other
+    assert "cuDNN / ours | PyTorch's own kernels / ours | step by step: ours, µs" in head
+    assert lost.startswith("| LSTM inference float 8, 50, 1024 | 2000 | 1000 | **0.50** | - | ")
+    assert lost.endswith("| 4000 | 1000 | **0.25** |")
+    assert other.startswith("| LSTM inference half 2 layers 8, 50, 64 | 1000 | - | - | 4.00 | ")
     assert "No number for ours: why." in text
+
+
+def test_times_of_wrong_results_do_not_count():
+    (question,) = questions.of("gpu")
+    for error in (2e-4, math.nan):
+        wrong = _rows(1e-3, 2e-3, disagreement=error)
+        assert tables.markdown(question, {"rows": wrong}).startswith("| B, T, H | cuDNN, µs |\n")
+        assert report.line(CASE, wrong, GPU).endswith(f"the two disagree by {error:.2g}")
+        assert report.summary([wrong], 1).startswith("0 of 1 cases have a ratio\nmissing: LSTM")
+
+
+def test_a_case_is_told_in_a_line_and_the_slow_ones_in_the_summary():
+    # 840 million multiply-adds, 12,800 in a nanosecond.
+    fast, slow = _rows(1e-3, 4e-3), _rows(2e-3, 1e-3, units=64)
+    assert report.line(CASE, fast, GPU) == (
+        "LSTM inference float 8, 50, 1024: ours 1000.0 µs, cudnn 4000.0 µs, ratio 4.00,"
+        " 20.00 µs a step, 2 persistent kernels, disagreement 1.0e-06,"
+        " 26% of the GPU's multiply-adds"
+    )
+    step = _rows(2e-3, 1e-3, path=cases.STEP_BY_STEP)
+    assert report.summary([fast, slow, step], 4).splitlines() == [
+        "3 of 4 cases have a ratio, cuDNN / ours: mean 1.41, 0.50 to 4.00",
+        "slow: LSTM inference float 8, 50, 64, 0.50",
+    ]
 
 
 def test_params_of_several_layers_are_in_the_order_of_cudnn():
@@ -54,8 +117,6 @@ def test_params_of_several_layers_are_in_the_order_of_cudnn():
 def test_whether_cudnn_ran_is_seen_by_its_operations():
     """On the CPU it does not; a stand-in for its operation is seen, unless it only lays out."""
     torch = pytest.importorskip("torch")
-    from bench.gpu import build
-
     x = torch.ones(2, 3, 4, requires_grad=True)
     module = torch.nn.LSTM(4, 5)
 
@@ -75,67 +136,104 @@ def test_whether_cudnn_ran_is_seen_by_its_operations():
         assert ran == expected and found.equal(x)
 
 
-def test_a_result_is_added_to():
-    first = {"gpu": {}, "libraries": {}, "persistent": True, "plan": {}}
-    now = {**first, "engine": "sources"}
-    bad, new = (dataclasses.replace(CASE, units=units) for units in (64, 128))
-    before = [*_rows(1.0, 2.5), *rows.failed(bad, "why")]
-    assert rows.to_keep({**now, "rows": before}, now) == before
-    wanted = rows.without_number([bad, CASE, new], before)
-    assert wanted == [new, bad], "what failed is tried last"
-    assert rows.without(before, bad) == before[:2]
-    for engine in ("others", None):
-        assert rows.to_keep({**now, "rows": before}, {**now, "engine": engine}) == []
-    assert rows.to_keep({**now, "engine": None, "rows": before}, {**now, "engine": None}) == []
-    for name in first:
-        with pytest.raises(ValueError, match=name):
-            rows.to_keep({**now, "rows": before}, {**now, name: "another"})
+LIBRARIES = {"driver": "580", "CUDA": "13.0", "torch": "2", "cudnn": 1}
 
 
-def test_cases_are_written_one_by_one_and_resumed(tmp_path, monkeypatch):
-    """The loop over cases, with stand-ins for GPU, engine and measurement: a case that fails is a
-    row; an error that stays stops it; resumed, it measures what is missing."""
-    torch = pytest.importorskip("torch")
-    from bench.gpu import __main__ as program
-    from bench.gpu import build, contenders
+def _serve(connection, path, plan):
+    """Stands in for the process that measures: some cases end it, or never end."""
+    if pathlib.Path(path).exists():
+        sys.exit(3)
+    connection.send({"gpu": dataclasses.asdict(GPU), "libraries": LIBRARIES})
+    while True:
+        case = connection.recv()
+        if case.batch == 32:
+            pathlib.Path(path).touch()  # no process starts from now on
+        if case.units == 64:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if case.units == 256:
+            time.sleep(60)
+        if case.units == 512:
+            connection.send((rows.failed(case, "illegal address"), False))
+            return
+        connection.send((_rows(1.0, 2.0, units=case.units, batch=case.batch), True))
 
+
+ENDS = {64: "killed by signal 9", 256: "no answer in 1 s", 512: "illegal address"}
+
+
+@pytest.fixture
+def measures(tmp_path, monkeypatch):
+    """Runs the program with stand-ins for engine and measurement: exit code, and result."""
+    monkeypatch.setattr(build, "missing", lambda _: None)
+    monkeypatch.setattr(build, "build", lambda *_: (tmp_path / "broken", "sources"))
+    monkeypatch.setattr(worker, "serve", _serve)
+    monkeypatch.setattr(child, "_SECONDS_TO_END", 0.2)
     out = tmp_path / "gpu.json"
-    tried, failures, broken = [], {256: "no memory\nand so on"}, {1024}
+    few = ("--cells", "lstm", "--kinds", "infer", "--dtypes", "float", "--steps", "50")
 
-    def missing() -> dict[int, str]:
-        some = [row for row in tidy.read(out)["rows"] if "missing" in row]
-        return {row["shape"][2]: row["missing"] for row in some}
+    def run(*batches: str):
+        words = [*few, "--batches", *batches, "--limit", "1", "--out", str(out), "--no-plot"]
+        code = program.main(words)
+        return code, tidy.read(out) if out.exists() else None
+
+    return run
+
+
+def test_a_case_that_ends_its_process_costs_no_other(measures, capsys, tmp_path):
+    code, result = measures("8")
+    missing = {row["shape"][2]: row["missing"] for row in result["rows"] if "missing" in row}
+    assert code == 1 and missing == ENDS
+    assert [row["shape"][2] for row in result["rows"]] == [64, 256, 512, 1024, 1024, 2048, 2048]
+    assert "on a GPU; driver 580, CUDA 13.0, torch 2, cudnn 1; " in provenance.measured(result)
+    said = capsys.readouterr().out
+    assert "1/5 LSTM inference float 8, 50, 64: MISSING: killed by signal 9\n" in said
+    assert "\n2 of 5 cases have a ratio, cuDNN / ours: mean 2.00, 2.00 to 2.00\n" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.json"]
+
+
+def test_it_stops_where_no_process_starts(measures, capsys):
+    code, result = measures("32")
+    assert code == 1 and result["stopped"] == "no process starts any more: exit code 3"
+    assert [row["missing"] for row in result["rows"]] == [ENDS[64]]
+    assert measures("8")[0] == 1
+    assert capsys.readouterr().out.endswith("\nnot measured: exit code 3\n")
+
+
+def test_a_process_goes_on_after_an_error_but_not_after_one_that_stays(monkeypatch):
+    """The loop of the process that measures, with stand-ins for GPU and measurement."""
+    torch = pytest.importorskip("torch")
+    from bench.gpu import contenders
+
+    stays = []
 
     def measure(case, *_):
-        assert missing()[case.units] == "begun, not ended"
-        tried.append(case.units)
-        if case.units in failures:
-            raise RuntimeError(failures[case.units])
+        if case.units < 512:
+            raise RuntimeError("no memory\nand so on")
+        stays.append(case.units)
         return _rows(1.0, 2.0, units=case.units)
 
     def synchronize():
-        if tried[-1] in broken:
+        if 1024 in stays:
             raise RuntimeError("illegal address")
 
     for module, name, stand_in in (
-        (program, "this_gpu", lambda: cases.Gpu("a GPU", (9, 0), 132, 1e9)),
-        (program, "measure", measure), (build, "build", lambda *_: ("engine.so", "sources")),
-        (contenders, "load", lambda _: None), (contenders, "libraries", lambda _: {"cudnn": 1}),
+        (worker, "measure", measure), (contenders, "load", lambda _: None),
+        (worker, "stamp", lambda _: {"gpu": dataclasses.asdict(GPU)}),
+        (worker, "load_cudnn", lambda: None),
         (torch.cuda, "synchronize", synchronize), (torch.cuda, "empty_cache", lambda: None),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, stand_in)
-    one = ("--cells", "lstm", "--kinds", "infer", "--dtypes", "float", "--batches", "8")
-    arguments = program._arguments([*one, "--steps", "50", "--out", str(out), "--resume"])
-
-    result = program.run(arguments, lambda _: None)
-    assert tried == [64, 256, 512, 1024] and missing() == {256: "no memory"}
-    assert result == tidy.read(out) and result["stopped"] == "illegal address"
-    assert "on a GPU; cudnn 1; " in provenance.measured(result)
-
-    broken.clear(), failures.clear(), tried.clear()
-    result = program.run(arguments, lambda _: None)
-    assert tried == [2048, 256] and "stopped" not in result and not missing()
-    assert len(result["rows"]) == 2 * 5 and result["machine"]["load_at_end"] >= 0
+    ours, theirs = multiprocessing.Pipe()
+    for units in (256, 512, 1024, 2048):
+        ours.send(dataclasses.replace(CASE, units=units))
+    worker.serve(theirs, pathlib.Path("engine.so"), None)
+    theirs.close()
+    assert ours.recv()["gpu"]["name"] == "a GPU"
+    answers = [ours.recv() for _ in range(3)]
+    assert [usable for _, usable in answers] == [True, True, False]
+    assert answers[0][0][0]["missing"] == "no memory" and "missing" not in answers[2][0][0]
+    with pytest.raises(ConnectionResetError):  # the fourth case is not taken
+        ours.recv()
 
 
 def test_it_needs_no_tensorflow_and_reports_that_there_is_no_gpu():

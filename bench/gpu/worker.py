@@ -1,0 +1,109 @@
+"""The process that measures: cases come, rows go."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import faulthandler
+import pathlib
+import subprocess
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bench import timing
+from bench.gpu import build, cases, rows
+
+
+def _ask_driver(*names: str) -> list[str]:
+    """Of the first GPU, by nvidia-smi."""
+    asked = (f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits", "-i", "0")
+    done = subprocess.run(
+        ("nvidia-smi", *asked), capture_output=True, text=True, check=True, timeout=30
+    )
+    return [value.strip() for value in done.stdout.split(",")]
+
+
+def stamp(library: Any) -> dict[str, Any]:
+    """The GPU, and what computes on it: of the two sides and below them."""
+    import torch
+
+    from bench.gpu import contenders
+
+    driver, megahertz = _ask_driver("driver_version", "clocks.max.sm")
+    properties = torch.cuda.get_device_properties(0)
+    gpu = cases.Gpu(
+        properties.name, torch.cuda.get_device_capability(0), properties.multi_processor_count,
+        1e6 * float(megahertz),
+    )  # fmt: skip
+    below = {"driver": driver, "CUDA": torch.version.cuda}
+    return {"gpu": dataclasses.asdict(gpu), "libraries": below | contenders.libraries(library)}
+
+
+def measure(case: cases.Case, library: Any, clock_hz: float, plan: timing.Plan) -> list[rows.Row]:
+    import torch
+
+    from bench.gpu import contenders
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        problem = contenders.Problem(case, "cuda")
+        theirs = contenders.Cudnn(problem)
+        ours = contenders.Ours(problem, library)
+        try:
+            theirs.joins = True
+            found, cudnn_ran = build.cudnn_ran(theirs.run)
+            disagreement = contenders.disagreement(ours.run(), found)
+            theirs.joins = False
+            stream.synchronize()
+            kernels = ours.persistent_kernels()
+            runners = {
+                name: contenders.event_runner(contender.run, stream, clock_hz)
+                for name, contender in (("ours", ours), ("cudnn", theirs))
+            }
+            return rows.measured(
+                case, timing.alternate(runners, plan), cudnn_ran=cudnn_ran,
+                persistent_kernels=kernels, disagreement=disagreement,
+                most=contenders.MOST_DISAGREEMENT[case.dtype],
+            )  # fmt: skip
+        finally:
+            ours.close()
+
+
+def load_cudnn() -> None:
+    """So that the first case takes no longer than the others."""
+    import torch
+
+    torch.nn.LSTM(8, 8, device="cuda")(torch.zeros(2, 1, 8, device="cuda"))
+    torch.cuda.synchronize()
+
+
+def _first_line(error: RuntimeError) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def serve(connection: Connection, path: pathlib.Path, plan: timing.Plan) -> None:
+    """Sends the stamp, then for each case its rows and whether this process can go on: after an
+    access that is not allowed every call of CUDA fails."""
+    faulthandler.enable()
+    import torch
+
+    from bench.gpu import contenders
+
+    library = contenders.load(path)
+    stamped = stamp(library)
+    load_cudnn()
+    connection.send(stamped)
+    with contextlib.suppress(EOFError):  # the parent has closed the connection
+        usable = True
+        while usable:
+            case = connection.recv()
+            try:
+                measured = measure(case, library, stamped["gpu"]["clock_hz"], plan)
+            except RuntimeError as error:  # of PyTorch, CUDA or the engine
+                measured = rows.failed(case, _first_line(error))
+            try:
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
+            except RuntimeError:
+                usable = False
+            connection.send((measured, usable))
