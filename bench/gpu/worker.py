@@ -7,6 +7,7 @@ import dataclasses
 import faulthandler
 import pathlib
 import subprocess
+import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -14,28 +15,37 @@ from bench import timing
 from bench.gpu import build, cases, rows
 
 
-def _ask_driver(*names: str) -> list[str]:
+def _ask_driver(name: str) -> str:
     """Of the first GPU, by nvidia-smi."""
-    asked = (f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits", "-i", "0")
+    asked = (f"--query-gpu={name}", "--format=csv,noheader,nounits", "-i", "0")
     done = subprocess.run(
         ("nvidia-smi", *asked), capture_output=True, text=True, check=True, timeout=30
     )
-    return [value.strip() for value in done.stdout.split(",")]
+    return done.stdout.strip()
+
+
+def _clock_hz(properties: Any) -> float:
+    """The highest clock of the multiprocessors. properties: PyTorch's; older versions have no
+    clock in them."""
+    if kilohertz := getattr(properties, "clock_rate", 0):
+        return 1e3 * kilohertz
+    return 1e6 * float(_ask_driver("clocks.max.sm"))
 
 
 def stamp(library: Any) -> dict[str, Any]:
-    """The GPU, and what computes on it: of the two sides and below them."""
+    """The GPU, and what computes on it: below the two sides, and of each."""
     import torch
 
     from bench.gpu import contenders
 
-    driver, megahertz = _ask_driver("driver_version", "clocks.max.sm")
     properties = torch.cuda.get_device_properties(0)
     gpu = cases.Gpu(
         properties.name, torch.cuda.get_device_capability(0), properties.multi_processor_count,
-        1e6 * float(megahertz),
+        _clock_hz(properties),
     )  # fmt: skip
-    below = {"driver": driver, "CUDA": torch.version.cuda}
+    below = {"driver": None, "CUDA": torch.version.cuda}
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        below["driver"] = _ask_driver("driver_version")
     return {"gpu": dataclasses.asdict(gpu), "libraries": below | contenders.libraries(library)}
 
 
@@ -77,10 +87,6 @@ def load_cudnn() -> None:
     torch.cuda.synchronize()
 
 
-def _first_line(error: RuntimeError) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def serve(connection: Connection, path: pathlib.Path, plan: timing.Plan) -> None:
     """Sends the stamp, then for each case its rows and whether this process can go on: after an
     access that is not allowed every call of CUDA fails."""
@@ -99,8 +105,10 @@ def serve(connection: Connection, path: pathlib.Path, plan: timing.Plan) -> None
             case = connection.recv()
             try:
                 measured = measure(case, library, stamped["gpu"]["clock_hz"], plan)
-            except RuntimeError as error:  # of PyTorch, CUDA or the engine
-                measured = rows.failed(case, _first_line(error))
+            except Exception as error:  # of PyTorch, CUDA, the engine or this program
+                traceback.print_exc()
+                first_line = str(error).partition("\n")[0]
+                measured = rows.failed(case, f"{type(error).__name__}: {first_line}")
             try:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's

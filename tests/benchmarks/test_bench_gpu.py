@@ -231,7 +231,10 @@ def test_a_process_goes_on_after_an_error_but_not_after_one_that_stays(monkeypat
     assert ours.recv()["gpu"]["name"] == "a GPU"
     answers = [ours.recv() for _ in range(3)]
     assert [usable for _, usable in answers] == [True, True, False]
-    assert answers[0][0][0]["missing"] == "no memory" and "missing" not in answers[2][0][0]
+    assert (
+        answers[0][0][0]["missing"] == "RuntimeError: no memory"
+        and "missing" not in answers[2][0][0]
+    )
     with pytest.raises(ConnectionResetError):  # the fourth case is not taken
         ours.recv()
 
