@@ -74,8 +74,8 @@ class _Measuring:
         self._child = child.Child(worker.serve, *self._arguments)
         return self._child.receive(_SECONDS_TO_START)
 
-    def rows(self, case: cases.Case) -> list[rows.Row]:
-        """Of a case, whatever becomes of the process; `child.Lost` if none starts any more."""
+    def measure(self, case: cases.Case) -> list[rows.Row]:
+        """A case's rows, whatever becomes of the process; `child.Lost` if none starts any more."""
         if self._child is None:
             self._start()
         usable = False
@@ -103,7 +103,7 @@ def run(
     measured: list[list[rows.Row]] = []
     for case in wanted:
         try:
-            measured.append(measuring.rows(case))
+            measured.append(measuring.measure(case))
         except child.Lost as lost:
             result["stopped"] = f"no process starts any more: {lost}"
             break
