@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 _SECONDS_TO_END = 3  # by itself, and after each signal
+_SECONDS_TO_DIE = 60  # once its end of the connection is closed
 
 
 class Lost(Exception):
@@ -39,7 +40,7 @@ class Child:
             if self._connection.poll(seconds):
                 return self._connection.recv()
         except (EOFError, ConnectionResetError):
-            self._process.join(_SECONDS_TO_END)
+            self._process.join(_SECONDS_TO_DIE)
             code = self._process.exitcode or 0
             why = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         else:
