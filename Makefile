@@ -13,6 +13,7 @@ ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
 ENVIRONMENT :=
 DEVELOPMENT :=
 LEGACY_KERAS :=
+JAX :=
 ifneq ($(filter environment,$(origin PYTHON)),)
 $(info PYTHON=$(PYTHON), from the environment)
 endif
@@ -21,6 +22,7 @@ override PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/stamp
 DEVELOPMENT := .venv/stamp-dev
 LEGACY_KERAS := .venv/stamp-tf-keras
+JAX := .build/jax/stamp
 endif
 
 # A worker of pytest takes about half a gigabyte. Three keep two cores busy, since tests wait for their child processes.
@@ -126,7 +128,7 @@ test-sanitizers: $(DEVELOPMENT)
 	$(PYTHON) tools/cpp_tests.py tsan --length $(LENGTH)
 
 test-gpu-emulated: export TF_BLOCKRNN_CUDA_ARCHITECTURES ?= 80
-test-gpu-emulated: build $(DEVELOPMENT)
+test-gpu-emulated: build $(DEVELOPMENT) $(JAX)
 	$(PYTEST) -m gpu
 
 # A process has one tf.keras, so these tests need one of their own.
@@ -161,7 +163,7 @@ LOCK := $(PYTHON) -m uv pip compile --quiet --no-annotate --custom-compile-comma
 	--python-version 3.11 --python-platform x86_64-manylinux_2_36
 lock: $(DEVELOPMENT)
 	set -e; for version in $(MATRIX); do $(LOCK) $(ARGS) requirements/tf$$version.in requirements/demo.in \
-		requirements/dev.in --output-file requirements/tf$$version.txt; done; \
+		requirements/dev.in requirements/jax.in --output-file requirements/tf$$version.txt; done; \
 	for name in examples tf-keras; do \
 		$(LOCK) $(ARGS) --no-deps requirements/$$name.in --output-file requirements/$$name.txt; done
 
@@ -173,6 +175,11 @@ lint: $(DEVELOPMENT)
 
 format: $(DEVELOPMENT)
 	PYTHON=$(PYTHON) tools/lint.sh format
+
+# For tests/gpu/check_ffi.py, which needs no TensorFlow.
+.build/jax/stamp: requirements/jax.in requirements/tf2.21.txt tools/make_venv.sh
+	tools/make_venv.sh .build/jax 2.21 jax
+	touch $@
 
 # Environments with a TensorFlow and what it needs, to build for it.
 .build/tensorflow-%/stamp: requirements/tf%.in requirements/tf%.txt tools/make_venv.sh

@@ -16,6 +16,9 @@ from helpers.reference import stack
 from helpers.reference.stack import Network
 
 MODES = ("rnn_relu", "rnn_tanh", "lstm", "gru")
+FORWARD = {1: "CudnnRNN", 2: "CudnnRNNV2", 3: "CudnnRNNV3"}
+BACKPROP = {1: "CudnnRNNBackprop", 2: "CudnnRNNBackpropV2", 3: "CudnnRNNBackpropV3"}
+OUTPUTS = ("output", "output_h", "output_c")
 
 # (I, H) of the networks below, cycled through; skip_input needs I = H.
 _SIZES = ((3, 4), (5, 2), (1, 3), (4, 5), (2, 1))
@@ -49,6 +52,24 @@ class Call:
     dropout: float = 0.0
     seeds: tuple[int, int] = (0, 0)
     auto_select: bool = False
+
+    def attrs(self) -> dict[str, object]:
+        """Attrs of both ops."""
+        net = self.net
+        attrs = {
+            "rnn_mode": net.mode,
+            "input_mode": "skip_input" if net.skip else "linear_input",
+            "direction": "bidirectional" if net.directions == 2 else "unidirectional",
+            "dropout": self.dropout,
+            "seed": self.seeds[0],
+            "seed2": self.seeds[1],
+        }
+        if self.auto_select:
+            assert net.skip == (net.inputs == net.units)
+            attrs["input_mode"] = "auto_select"
+        if self.version == 3:
+            attrs |= {"num_proj": net.num_proj, "time_major": self.time_major}
+        return attrs
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of a forward call's arguments in the layout of the reference."""

@@ -11,16 +11,31 @@ import numpy as np
 import tensorflow as tf
 
 from helpers import compare, cudnn_calls, run_modes, tolerances
-from helpers.cudnn_calls import LENGTHS, MODES, lengths_of, networks, numpy_type
+from helpers.cudnn_calls import (
+    BACKPROP,
+    FORWARD,
+    LENGTHS,
+    MODES,
+    OUTPUTS,
+    lengths_of,
+    networks,
+    numpy_type,
+)
 from helpers.reference import stack
 from helpers.reference.stack import Network
 
-__all__ = ["LENGTHS", "MODES", "lengths_of", "networks", "numpy_type"]  # of cudnn_calls
+__all__ = [  # of cudnn_calls
+    "BACKPROP",
+    "FORWARD",
+    "LENGTHS",
+    "MODES",
+    "OUTPUTS",
+    "lengths_of",
+    "networks",
+    "numpy_type",
+]
 
 DTYPES = ("half", "bfloat16", "float", "double")
-FORWARD = {1: "CudnnRNN", 2: "CudnnRNNV2", 3: "CudnnRNNV3"}
-BACKPROP = {1: "CudnnRNNBackprop", 2: "CudnnRNNBackpropV2", 3: "CudnnRNNBackpropV3"}
-OUTPUTS = ("output", "output_h", "output_c")
 GRADIENTS = ("input_backprop", "input_h_backprop", "input_c_backprop", "params_backprop")
 
 # (network, (steps, batch), sum of all outputs for inputs, states and params of ones).
@@ -35,24 +50,6 @@ GOLDEN = {
 @dataclasses.dataclass(frozen=True)
 class Call(cudnn_calls.Call):
     """A forward call and its backward on tensors."""
-
-    def attrs(self) -> dict[str, object]:
-        """Attrs of both ops."""
-        net = self.net
-        attrs = {
-            "rnn_mode": net.mode,
-            "input_mode": "skip_input" if net.skip else "linear_input",
-            "direction": "bidirectional" if net.directions == 2 else "unidirectional",
-            "dropout": self.dropout,
-            "seed": self.seeds[0],
-            "seed2": self.seeds[1],
-        }
-        if self.auto_select:
-            assert net.skip == (net.inputs == net.units)
-            attrs["input_mode"] = "auto_select"
-        if self.version == 3:
-            attrs |= {"num_proj": net.num_proj, "time_major": self.time_major}
-        return attrs
 
     def tensors(self, arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
         """The forward op's arguments."""
