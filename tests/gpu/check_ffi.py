@@ -1,16 +1,23 @@
 """Checks the ops' handlers for XLA, those of the package, in JAX: on a GPU without TensorFlow.
 
-python tests/gpu/check_ffi.py --prepare .build/ffi      where there are the package and TensorFlow
-python tests/gpu/check_ffi.py --folder .build/ffi       with JAX alone, on the CPU
-python tests/gpu/check_ffi.py --folder .build/ffi --platform CUDA --library .build/gpu/engine.so
+Where there are TensorFlow and the package, whose build must be one with CUDA for a GPU:
 
-Needs NumPy and JAX; for the CPU also the package's engines, for a GPU the library of run.py.
+python tests/gpu/check_ffi.py --prepare .build/ffi
+
+Then with NumPy and JAX alone, on the CPU with the package's engines, on a GPU with the library of
+run.py, and on the CPU with the emulated engine, through the handlers for a GPU:
+
+python tests/gpu/check_ffi.py --folder .build/ffi
+python tests/gpu/check_ffi.py --folder .build/ffi --platform CUDA --library .build/gpu/engine.so
+python tests/gpu/check_ffi.py --folder .build/ffi --platform emulated --library EMULATED/engine.so \
+  --cublas EMULATED/libcublas.so.12
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import ctypes
 import dataclasses
 import functools
 import importlib.util
@@ -24,11 +31,13 @@ import check_program
 import check_sequences
 import check_stack
 import device_engine
+import emulated_xla
+import ffi_calls
 import jax_calls
 import numpy as np
 import sequences
 from device_stack import Options
-from helpers import block_cells, compare, covering, cudnn_calls, op_table, sequence_ops, tolerances
+from helpers import block_cells, compare, covering, cudnn_calls, sequence_ops, tolerances
 from helpers.reference import stack as stack_oracle
 from helpers.reference.stack import Network
 
@@ -50,7 +59,7 @@ def each(name: str, cases: Iterable, check: Callable) -> int:
     return count
 
 
-# ---- cells and sequences in the signatures of TensorFlow
+# ---- one op
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,146 +97,28 @@ def check_block(ops: jax_calls.Ops, case: Block) -> None:
         compare.assert_close(got[name], want, bound, name)
 
 
-# ---- sequences, as check_sequences.py checks them
-
-_OPS = {
-    "rnn": "RNNSequence",
-    "lstm": "LSTMSequence",
-    "gru": "GRUSequence",
-    "gru_after": "GRUAfterSequence",
-    "layer_norm_lstm": "LayerNormLSTMSequence",
-    "layer_norm_gru": "LayerNormGRUSequence",
-}
-_PEEPHOLES = ("wci", "wcf", "wco")
-# The ops of a gru have r and u in one array, c in another.
-_PARTS = {"w_x": ("w_ru_x", "w_c_x"), "w_h": ("w_ru_h", "w_c_h"), "b_x": ("b_ru", "b_c")}
-
-
-class Sequences:
-    """The sequence ops with the interface of sequences.Sequences."""
-
-    def __init__(self, ops: jax_calls.Ops, recompute: int = 0):
-        self.ops, self.recompute = ops, recompute
-        self._spans = np.zeros(0)  # of the last forward, bytes of another type
-
-    def forward(self, call: sequences.Call, values) -> dict[str, np.ndarray]:
-        found = self._call(_OPS[call.cell], call, values)
-        self._spans = found.pop("span_states", self._spans)
-        return {k: _encoded(v, call.dtype) for k, v in found.items()}
-
-    def backward(self, call: sequences.Call, values) -> dict[str, np.ndarray]:
-        found = self._call(f"{_OPS[call.cell]}Grad", call, {**values, "span_states": self._spans})
-        return {k.removesuffix("_grad"): _encoded(v, call.dtype) for k, v in found.items()}
-
-    def _call(self, name: str, call: sequences.Call, values) -> dict[str, np.ndarray]:
-        op, attrs = op_table.OPS[name], self._attrs(call)
-        given = {k: _laid_out(op, call, k, v) for k, v in _to_op(call, values).items()}
-        if call.lengths is not None:
-            given["sequence_lengths"] = call.lengths
-        self.ops.allow_tf32(call.allow_tf32)
-        sizes = {"K": int(self.recompute == 0), "N": self._span_states(call)}
-        got = self.ops.call(name, call.dtype, given, attrs, sizes=sizes)
-        left_out = {f"{k}_grad" for k in op.inputs if k not in given}
-        return _from_op(
-            call, {k: _laid_out(op, call, k, v) for k, v in got.items() if k not in left_out}
-        )
-
-    def _attrs(self, call: sequences.Call) -> dict[str, object]:
-        return {
-            "time_major": call.time_major,
-            "go_backwards": call.backwards,
-            "recompute": self.recompute,
-            "forget_bias": call.forget_bias,
-            "cell_clip": call.cell_clip,
-            "zoneout_rate_h": call.zoneout_rates[0],
-            "zoneout_rate_c": call.zoneout_rates[1],
-            "activation": "relu" if call.relu else "tanh",
-            "gate_order": "urc" if call.layout else "ruc",
-            "epsilon": call.epsilon,
-            "norm_output_only": call.norm_output_only,
-        }
-
-    def _span_states(self, call: sequences.Call) -> int:
-        """The states before each span but the first, float at least."""
-        if not self.recompute:
-            return 0
-        t, b, _, h = call.dims
-        words = 2 if call.dtype in ("half", "bfloat16") else 1
-        return (-(-t // self.recompute) - 1) * b * (h + call.width * call.has_cs) * words
-
-
-def _to_op(call: sequences.Call, values) -> dict[str, np.ndarray]:
-    """From the names of the reference to those of the ops."""
-    found = dict(values)
-    for name, parts in _PARTS.items() if call.cell == "gru" else ():
-        if name in found:
-            split = np.split(found.pop(name), [2 * call.dims[3]], axis=-1)
-            found |= dict(zip(parts, split, strict=True))
-    if call.use_peephole:
-        found["peepholes"] = np.stack([found.pop(name) for name in _PEEPHOLES])
-    return found
-
-
-def _from_op(call: sequences.Call, found: dict) -> dict[str, np.ndarray]:
-    """The reverse, for gradients."""
-    for name, parts in _PARTS.items():
-        parts = [f"{part}_grad" for part in parts]
-        if parts[0] in found:
-            found[f"{name}_grad"] = np.concatenate([found.pop(part) for part in parts], axis=-1)
-    if "peepholes_grad" in found:
-        found |= zip((f"{n}_grad" for n in _PEEPHOLES), found.pop("peepholes_grad"), strict=True)
-    return found
-
-
-def _laid_out(op: op_table.Op, call: sequences.Call, name: str, value):
-    """From time-major to the layout of the call, or back."""
-    argument = op.inputs.get(name) or op.outputs.get(name)
-    if argument is not None and argument.same_as:
-        argument = op.inputs[argument.same_as]
-    if call.time_major or argument is None or len(argument.alternatives) == 1:
-        return value
-    return np.swapaxes(value, 0, 1)
-
-
-def _encoded(value: np.ndarray, dtype: str) -> np.ndarray:
-    """As it lies in memory."""
-    return device_engine.encode(value.astype(np.float64), dtype)
-
-
-def sequence_calls(cell: str, on_gpu: bool) -> list[sequences.Call]:
+def sequence_calls(cell: str, platform: str) -> list[sequences.Call]:
     """What of check_sequences.py's the ops have; each type in turn, and larger sizes in all."""
     plain = sequences.Call(cell, check_sequences.DIMS)
     only = ("skip_input", "state_stride", "h_extra", "weights_by_unit", "saved_in_steps", "keeps")
     found = [
-        _of_op(call, dtype=dtype)
+        ffi_calls.of_op(call, dtype=dtype)
         for call, dtype in zip(check_sequences.variants(cell), itertools.cycle(DTYPES))
         if all(getattr(call, name) == getattr(plain, name) for name in (*only, "block_bytes"))
         and call.without in ((), ("co",))
     ]
-    large = (20, 40, 100, 256) if on_gpu else (6, 17, 33, 65)
+    large = (20, 40, 100, 256) if platform == "CUDA" else (6, 17, 33, 65)
     lengths = tuple(1 + 5 * b % large[0] for b in range(large[1]))
-    found += [_of_op(plain, dtype=d, dims=large, lengths=lengths) for d in DTYPES]
-    if on_gpu:
-        found.append(_of_op(plain, dims=large, allow_tf32=True))
+    found += [ffi_calls.of_op(plain, dtype=d, dims=large, lengths=lengths) for d in DTYPES]
+    if platform == "CUDA":
+        found.append(ffi_calls.of_op(plain, dims=large, allow_tf32=True))
     return found
-
-
-def _of_op(call: sequences.Call, **changes) -> sequences.Call:
-    """A call with the ops' gate order and their fewer arguments, and attrs as float32."""
-    call = dataclasses.replace(call, **changes)
-    return dataclasses.replace(
-        call,
-        state_bias=False,
-        without=("co",) if call.cell == "lstm" else (),
-        layout=1 if call.has_cs else call.layout,
-        epsilon=float(np.float32(call.epsilon)),
-    )
 
 
 def check_recomputed(ops: jax_calls.Ops, call: sequences.Call) -> None:
     """The backward that recomputes in spans of two steps, and the one that reads all steps."""
     values = sequences.random_values(call)
-    plain, spans = Sequences(ops), Sequences(ops, recompute=2)
+    plain, spans = ffi_calls.Sequences(ops), ffi_calls.Sequences(ops, recompute=2)
     gradients = []
     for calls in (plain, spans):
         outputs = calls.forward(call, values)
@@ -244,44 +135,7 @@ def check_recomputed(ops: jax_calls.Ops, call: sequences.Call) -> None:
         compare.assert_close(got, want, bound, name)
 
 
-# ---- stacks, as check_stack.py checks them
-
-
-class Stacks:
-    """The ops of the cuDNN family with the interface of device_stack.Stack."""
-
-    def __init__(self, ops: jax_calls.Ops):
-        self.ops = ops
-
-    def forward(self, call: cudnn_calls.Call, dtype: str, arrays, options: Options):
-        op = cudnn_calls.FORWARD[call.version]
-        outputs = self._call(op, call, dtype, arrays, options, is_training=True)
-        found = {k: _encoded(v, dtype) for k, v in outputs.items() if k in cudnn_calls.OUTPUTS}
-        if call.net.mode != "lstm":
-            assert not found.pop("output_c"), "not a scalar 0"
-        return found | {"all": outputs}
-
-    def backward(self, call: cudnn_calls.Call, dtype: str, arrays, found, cotangents, options):
-        given = dict(zip(cudnn_calls.OUTPUTS, cotangents, strict=True))
-        given = arrays | {f"{name}_backprop": value for name, value in given.items()}
-        op = cudnn_calls.BACKPROP[call.version]
-        got = self._call(op, call, dtype, given, options, found["all"])
-        return {k: _encoded(v, dtype) for k, v in got.items()}
-
-    def _call(self, op, call: cudnn_calls.Call, dtype, arrays, options, laid_out=(), **attrs):
-        """laid_out: more arrays, in the layout of the call."""
-        given = {k: call.laid_out(v) for k, v in arrays.items()} | dict(laid_out)
-        lengths = (call.steps,) * call.batch if call.lengths is None else call.lengths
-        given["sequence_lengths"] = lengths
-        # Of a program, which does not know the lengths.
-        longest = dataclasses.replace(call, lengths=None)
-        reserve = check_stack.reserve_parts(longest, dtype)[-1][3]
-        sizes = {"D": call.net.directions, "S": reserve // block_cells.numpy_type(dtype).itemsize}
-        self.ops.allow_tf32(options.allow_tf32)
-        return self.ops.call(op, dtype, given, call.attrs() | attrs, sizes=sizes)
-
-
-def stack_calls(on_gpu: bool) -> list[tuple]:
+def stack_calls(platform: str) -> list[tuple]:
     """(call, type, whether TF32 may be used)"""
     found = []
     for (m, mode), (n, dtype) in itertools.product(enumerate(cudnn_calls.MODES), enumerate(DTYPES)):
@@ -289,7 +143,7 @@ def stack_calls(on_gpu: bool) -> list[tuple]:
         found += [(call, dtype, False) for call in calls[(m + n) % 2 :: 2]]
         old = cudnn_calls.Call(Network(mode, 2, 2, 5, 4), 3, 4, version=1 + (m + n) % 2)
         found.append((old, dtype, False))
-        if on_gpu and dtype in ("float", "bfloat16"):
+        if platform == "CUDA" and dtype in ("float", "bfloat16"):
             large = cudnn_calls.Call(Network(mode, 2, 2, 64, 256), 20, 33)
             found += [(large, dtype, False), (large, dtype, True)]
     return found
@@ -297,7 +151,7 @@ def stack_calls(on_gpu: bool) -> list[tuple]:
 
 def check_stack_call(ops: jax_calls.Ops, case: tuple) -> None:
     call, dtype, allow_tf32 = case
-    check_stack.compare_stack(Stacks(ops), call, dtype, Options(allow_tf32=allow_tf32))
+    check_stack.compare_stack(ffi_calls.Stacks(ops), call, dtype, Options(allow_tf32=allow_tf32))
 
 
 def networks() -> list[tuple]:
@@ -365,10 +219,11 @@ def refusals(ops: jax_calls.Ops) -> dict[str, Callable]:
 
     def sequence(lengths) -> None:
         call = sequences.Call("rnn", (3, 2, 4, 5), lengths=lengths)
-        Sequences(ops).forward(call, sequences.random_values(call))
+        ffi_calls.Sequences(ops).forward(call, sequences.random_values(call))
 
     def reserve(cut: int) -> None:
-        call, options, stack = cudnn_calls.Call(Network("gru", 2, 2, 3, 4)), Options(), Stacks(ops)
+        call, options = cudnn_calls.Call(Network("gru", 2, 2, 3, 4)), Options()
+        stack = ffi_calls.Stacks(ops)
         arrays, cotangents = call.random("float"), call.cotangents("float")
         found = stack.forward(call, "float", arrays, options)
         found["all"]["reserve_space"] = found["all"]["reserve_space"][:cut]
@@ -404,7 +259,7 @@ def check_refusal(ops: jax_calls.Ops, words: str, run: Callable) -> None:
 
 
 def same_bits(ops: jax_calls.Ops, call: sequences.Call) -> None:
-    first, second = (check_sequences.all_bits(Sequences(ops), call) for _ in range(2))
+    first, second = (check_sequences.all_bits(ffi_calls.Sequences(ops), call) for _ in range(2))
     assert first == second
 
 
@@ -443,13 +298,15 @@ def arguments_of() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--prepare", type=pathlib.Path, metavar="FOLDER", help="write it, and end")
+    add("--package", type=pathlib.Path, default=jax_calls.PACKAGE, help="built for that")
     add("--folder", type=pathlib.Path, help="as --prepare left it")
-    add("--platform", choices=("cpu", "CUDA"), default="cpu")
-    add("--library", type=pathlib.Path, help="the CUDA engine, for CUDA")
+    add("--platform", choices=("cpu", "CUDA", "emulated"), default="cpu")
+    add("--library", type=pathlib.Path, help="the CUDA engine, but for the CPU")
+    add("--cublas", type=pathlib.Path, help="the emulation's")
     arguments = parser.parse_args()
     if (arguments.prepare is None) == (arguments.folder is None):
         parser.error("either --prepare or --folder")
-    if (arguments.platform == "CUDA") != (arguments.library is not None):
+    if (arguments.platform == "cpu") != (arguments.library is None):
         parser.error("CUDA needs --library, the CPU none")
     return arguments
 
@@ -474,6 +331,13 @@ def engines(library: pathlib.Path | None) -> dict[str, pathlib.Path]:
     return {path.name: path for path in jax_calls.PACKAGE.glob("libblockrnn_cpu_*.so")}
 
 
+def emulation(arguments: argparse.Namespace) -> ctypes.CDLL:
+    """The emulated engine, which finds the substitute of cuBLAS."""
+    engine, stand_in = (ctypes.CDLL(str(p)) for p in (arguments.library, arguments.cublas))
+    stand_in.stand_in_connect(engine.emulation_enqueue, engine.emulation_fails_now)
+    return engine
+
+
 def checks_of(ops: jax_calls.Ops) -> dict[str, Callable[[], int]]:
     dims = ((3, 5, 7), (17, 33, 31), (65, 130, 63))
     steps = ((4, 3, 5, 7), (5, 9, 15, 33), (3, 33, 32, 64))
@@ -482,20 +346,20 @@ def checks_of(ops: jax_calls.Ops) -> dict[str, Callable[[], int]]:
         "block sequences": (blocks(steps, sequence_ops.OPS), check_block),
         **{
             f"sequences, {cell}": (
-                sequence_calls(cell, ops.on_gpu),
-                lambda ops, call: check_sequences.check_call(Sequences(ops), call),
+                sequence_calls(cell, ops.platform),
+                lambda ops, call: check_sequences.check_call(ffi_calls.Sequences(ops), call),
             )
             for cell in sequences.CELLS
         },
         "recomputed": (
-            [_of_op(sequences.Call(cell, (7, 4, 3, 6), dtype, lengths=(7, 1, 0, 4)))
+            [ffi_calls.of_op(sequences.Call(cell, (7, 4, 3, 6), dtype, lengths=(7, 1, 0, 4)))
              for cell in sequences.RECOMPUTED for dtype in DTYPES],
             check_recomputed,
         ),
-        "stacks": (stack_calls(ops.on_gpu), check_stack_call),
+        "stacks": (stack_calls(ops.platform), check_stack_call),
         "parameters": (networks(), check_params),
         "same bits": (
-            [_of_op(sequences.Call(cell, (9, 33, 20, 65), dtype))
+            [ffi_calls.of_op(sequences.Call(cell, (9, 33, 20, 65), dtype))
              for cell in sequences.CELLS for dtype in ("float", "bfloat16")],
             same_bits,
         ),
@@ -515,19 +379,21 @@ def checks_of(ops: jax_calls.Ops) -> dict[str, Callable[[], int]]:
 def main() -> None:
     arguments = arguments_of()
     if arguments.prepare is not None:
-        jax_calls.prepare(arguments.prepare)
+        jax_calls.prepare(arguments.package, arguments.prepare)
         return
     jax = start_jax(arguments.platform)
+    emulated = None
     if arguments.platform == "CUDA":
         jax_calls.load_cublas()
+    elif arguments.platform == "emulated":
+        emulated = functools.partial(emulated_xla.EmulatedXla, engine=emulation(arguments))
     with tempfile.TemporaryDirectory() as at:
         ops = jax_calls.Ops(
-            jax, arguments.platform, arguments.folder, engines(arguments.library), pathlib.Path(at)
-        )
-        try:
-            check_program.run(checks_of(ops))
-        finally:
-            print(ops.ran(), flush=True)
+            jax, arguments.platform, arguments.folder, engines(arguments.library),
+            pathlib.Path(at), emulated,
+        )  # fmt: skip
+        print(ops.engine(), flush=True)
+        check_program.run(checks_of(ops))
 
 
 if __name__ == "__main__":

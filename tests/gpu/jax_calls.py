@@ -10,6 +10,7 @@ import ast
 import base64
 import ctypes
 import importlib.util
+import json
 import lzma
 import pathlib
 import shutil
@@ -28,11 +29,18 @@ _NAMESPACE = "BlockRNN>"
 # ---- the libraries
 
 
-def prepare(folder: pathlib.Path) -> None:
+def has_cuda(package: pathlib.Path) -> bool:
+    """Whether the build has kernels for GPUs."""
+    return not json.loads((package / "_build_info.json").read_text())["cuda"]["missing"]
+
+
+def prepare(package: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes what `Ops` loads, 15 MB, where the package is built and TensorFlow is installed."""
+    if not has_cuda(package):
+        print("for the CPU alone: this build has no kernels for GPUs")
     tensorflow = pathlib.Path(importlib.util.find_spec("tensorflow").origin).parent
     folder.mkdir(parents=True, exist_ok=True)
-    (ops,) = PACKAGE.glob(_OPS)
+    (ops,) = package.glob(_OPS)
     shutil.copy(ops, folder)
     compressed = lzma.compress((tensorflow / _FRAMEWORK).read_bytes(), preset=6)
     (folder / f"{_FRAMEWORK}.xz").write_bytes(compressed)
@@ -61,25 +69,25 @@ def load_cublas() -> None:
 # ---- XLA's interface, as far as a handler that does nothing needs it (xla/ffi/api/c_api.h)
 
 
-def _struct(name: str, **fields) -> type[ctypes.Structure]:
+def structure(name: str, /, **fields) -> type[ctypes.Structure]:
     return type(name, (ctypes.Structure,), {"_fields_": tuple(fields.items())})
 
 
-_HEAD = {"struct_size": ctypes.c_size_t, "extension": ctypes.c_void_p}
-_Version = _struct("Version", **_HEAD, major=ctypes.c_int, minor=ctypes.c_int)
-_Api = _struct("Api", **_HEAD, version=_Version)
-_Metadata = _struct("Metadata", struct_size=ctypes.c_size_t, version=_Version)
-_Extension = _struct(
+HEAD = {"struct_size": ctypes.c_size_t, "extension": ctypes.c_void_p}
+Version = structure("Version", **HEAD, major=ctypes.c_int, minor=ctypes.c_int)
+_Api = structure("Api", **HEAD, version=Version)
+_Metadata = structure("Metadata", struct_size=ctypes.c_size_t, version=Version)
+_Extension = structure(
     "Extension", struct_size=ctypes.c_size_t, type=ctypes.c_int, next=ctypes.c_void_p,
     metadata=ctypes.POINTER(_Metadata),
 )  # fmt: skip
-_Frame = _struct("Frame", **{**_HEAD, "extension": ctypes.POINTER(_Extension)}, api=ctypes.c_void_p)
+Frame = structure("Frame", **{**HEAD, "extension": ctypes.POINTER(_Extension)}, api=ctypes.c_void_p)
 
 
 _apis: list[int] = []
 
 
-@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Frame))
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Frame))
 def _keep_api(frame):
     _apis.append(frame.contents.api)
     if frame.contents.extension:  # XLA asks for the version
@@ -192,16 +200,17 @@ class Ops:
     for under; at: an empty folder that lasts as long as this.
     """
 
-    def __init__(self, jax, platform: str, folder, engines, at):
-        self.jax, self.on_gpu = jax, platform == "CUDA"
-        api = _interface(jax, platform)
+    def __init__(self, jax, platform: str, folder, engines, at, emulated=None):
+        self.jax, self.platform = jax, platform
+        api = _interface(jax, "CUDA" if platform == "CUDA" else "cpu")
         self._framework, self._library = _load(folder, engines, at)
+        if emulated is not None:
+            self._emulated = emulated(api)
+            api = self._emulated.api
         problem = self._text("blockrnn_cuda_problem") if self.on_gpu else None
         problem = problem or self._text("blockrnn_register_ffi_handlers", ctypes.c_void_p(api))
         if problem:
             raise RuntimeError(problem)
-        # The shim's, in the library that the ops open.
-        self._engine = ctypes.CDLL(str(at / next(iter(engines)))) if self.on_gpu else None
 
     def _text(self, name: str, *arguments) -> str | None:
         function = getattr(self._library, name)
@@ -209,14 +218,17 @@ class Ops:
         text = function(*arguments)
         return None if text is None else text.decode()
 
-    def ran(self) -> str:
-        """By which engine the calls so far ran."""
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the handlers are those for CUDA."""
+        return self.platform != "cpu"
+
+    def engine(self) -> str:
+        """What computes the calls."""
         if not self.on_gpu:
             return f"the CPU engine for {self._text('blockrnn_cpu_isa')}"
-        count = self._engine.blockrnn_persistent_kernels
-        count.restype = ctypes.c_int64
         cublas = self._text("blockrnn_cublas") or self._text("blockrnn_cublas_problem")
-        return f"the CUDA engine: {count()} persistent kernels; {cublas}"
+        return f"the CUDA engine with {cublas}"
 
     def allow_tf32(self, allowed: bool) -> None:
         """TensorFlow's tf.config.experimental.enable_tensor_float_32_execution."""

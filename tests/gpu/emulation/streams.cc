@@ -118,6 +118,13 @@ cudaError_t cudaMemset2DAsync(void* device, std::size_t pitch, int value,
 // 1: work runs when the host waits for it. 0: when it is queued.
 EXPORT void emulation_run_late(int late) { runs_late = late != 0; }
 
+// A stream, for those who have no other way to make one.
+EXPORT void* emulation_stream() {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  return stream;
+}
+
 // For the substitute of cuBLAS, a library of its own, which checks by itself
 // whether a call is to fail.
 EXPORT int emulation_enqueue(void* stream, int (*work)(void*), void* data) {
