@@ -18,12 +18,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 
 import check_program
 import check_ptxas
+import jax_calls
 import run
 
 pytestmark = pytest.mark.xdist_group("emulated")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GPU = ROOT / "tests" / "gpu"
+JAX = ROOT / ".build" / "jax" / "bin" / "python"  # make test-gpu-emulated makes it
 REPORTS = ROOT / ".build" / "ptxas"  # tools/build.py leaves them there
 
 _REPORT = """\
@@ -65,6 +67,31 @@ def test_barriers_are_timed(emulation):
     assert (times["multiprocessors"], times["barriers"]) == (4, 20)
     positive = ("launch_us", "cooperative_launch_us", "barrier_us", "barrier_of_half_us")
     assert all(times[name] > 0 for name in positive)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """What check_ffi.py needs where there is no TensorFlow."""
+    folder = tmp_path_factory.mktemp("ffi")
+    command = [sys.executable, GPU / "check_ffi.py", "--prepare", folder]
+    subprocess.run(command, check=True)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    assert size < 16 * 2**20, "more than travels to a GPU beside the engine"
+    return folder
+
+
+@pytest.mark.parametrize("platform", ["cpu", "emulated"])
+def test_handlers_in_jax(emulation, prepared, platform):
+    options = ["--folder", prepared, "--platform", platform]
+    if platform == "emulated":
+        if not jax_calls.has_cuda(jax_calls.PACKAGE):
+            pytest.skip("not run: this build has no kernels for GPUs")
+        options += ["--library", emulation[0], "--cublas", emulation[1]]
+    command = [JAX if JAX.exists() else sys.executable, GPU / "check_ffi.py", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode == check_program.NOT_RUN:
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_kernels_on_the_gpu():

@@ -88,6 +88,7 @@ def blocks(dims_list, ops) -> list[Block]:
 
 def check_block(ops: jax_calls.Ops, case: Block) -> None:
     attrs, inputs = dict(case.attrs), case.inputs()
+    ops.allow_tf32(False)
     got = ops.call(case.op.name, case.dtype, inputs, attrs)
     longest = case.op.longest_sum(case.dims, attrs)
     bound = tolerances.bound(case.dtype, longest, case.op.backward)

@@ -37,8 +37,7 @@ _Error = structure("Error", **HEAD, message=ctypes.c_char_p, code=ctypes.c_int)
 _Function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 _INVALID_ARGUMENT = 3
-_ALIGNMENT = 256  # of what XLA:GPU allocates; it refuses to promise more than 16
-_PROMISED = 16
+_ALIGNMENT = 16  # the most that XLA promises
 
 
 class EmulatedXla:
@@ -90,12 +89,14 @@ class EmulatedXla:
 
     def _allocate(self, address: int):
         arguments = _Memory.from_address(address)
-        if arguments.alignment > _PROMISED:
+        if arguments.alignment > _ALIGNMENT:
             error = _Error(ctypes.sizeof(_Error), None, b"Unsupported alignment", _INVALID_ARGUMENT)
             return _Function(self._real.Error_Create)(ctypes.addressof(error))
-        memory = ctypes.create_string_buffer(arguments.size + _ALIGNMENT)
+        memory = ctypes.create_string_buffer(arguments.size + 4 * _ALIGNMENT)
         ctypes.memset(memory, 0xFF, len(memory))  # NaN in every type
-        arguments.data = -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
+        # A multiple of no more than what is promised.
+        even = ctypes.addressof(memory) // (2 * _ALIGNMENT) + 1
+        arguments.data = even * 2 * _ALIGNMENT + _ALIGNMENT
         self._memory[arguments.data] = memory
         return None
 

@@ -1,9 +1,8 @@
-"""tests/gpu/check_ffi.py on the CPU: the ops' handlers in JAX, without TensorFlow."""
+"""The NodeDefs that tests/gpu/jax_calls.py writes without TensorFlow."""
 
 from __future__ import annotations
 
 import pathlib
-import subprocess
 import sys
 
 import pytest
@@ -14,29 +13,7 @@ from tensorflow.python.framework import op_def_registry
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 
-import check_program
 import jax_calls
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = ROOT / "tests" / "gpu" / "check_ffi.py"
-PYTHON = ROOT / ".build" / "jax" / "bin" / "python"  # make test-gpu-emulated makes it
-
-
-def _run(python, *options) -> subprocess.CompletedProcess:
-    command = [python, PROGRAM, *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-
-
-def test_handlers_in_jax(tmp_path):
-    prepared = _run(sys.executable, "--prepare", tmp_path)
-    assert prepared.returncode == 0, prepared.stderr
-    size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert size < 16 * 2**20, "more than travels to a GPU beside the engine"
-    done = _run(PYTHON if PYTHON.exists() else sys.executable, "--folder", tmp_path)
-    if done.returncode == check_program.NOT_RUN:
-        pytest.skip(done.stdout.strip())
-    assert done.returncode == 0, done.stdout + done.stderr
-
 
 _OTHERS = {"type": "double", "bool": True, "int": 300, "float": 1.25}
 _MEMBERS = {"type": "type", "bool": "b", "int": "i", "float": "f", "string": "s"}
