@@ -35,6 +35,8 @@ class Sequences:
     def forward(self, call: sequences.Call, values) -> dict[str, np.ndarray]:
         found = self._call(_OPS[call.cell], call, values)
         self._spans = found.pop("span_states", self._spans)
+        if not call.keeps:
+            found = {k: v for k, v in found.items() if v.size}
         return {k: _encoded(v, call.dtype) for k, v in found.items()}
 
     def backward(self, call: sequences.Call, values) -> dict[str, np.ndarray]:
@@ -47,7 +49,7 @@ class Sequences:
         if call.lengths is not None:
             given["sequence_lengths"] = call.lengths
         self.ops.allow_tf32(call.allow_tf32)
-        sizes = {"K": int(self.recompute == 0), "N": self._span_states(call)}
+        sizes = {"K": int(call.keeps and not self.recompute), "N": self._span_states(call)}
         got = self.ops.call(name, call.dtype, given, attrs, sizes=sizes)
         left_out = {f"{k}_grad" for k in op.inputs if k not in given}
         return _from_op(
@@ -58,6 +60,7 @@ class Sequences:
         return {
             "time_major": call.time_major,
             "go_backwards": call.backwards,
+            "is_training": call.keeps,
             "recompute": self.recompute,
             "forget_bias": call.forget_bias,
             "cell_clip": call.cell_clip,
