@@ -44,20 +44,6 @@ from helpers.reference.stack import Network
 DTYPES = block_cells.DTYPES
 
 
-def each(name: str, cases: Iterable, check: Callable) -> int:
-    """Runs check(case) for every case; what fails does not stop the others."""
-    failed = count = 0
-    for case in cases:
-        count += 1
-        try:
-            check(case)
-        except Exception as error:
-            failed += 1
-            print(f"FAILED  {name}: {case}: {type(error).__name__}: {error}", flush=True)
-    assert not failed, f"{failed} of {count} cases failed"
-    return count
-
-
 # ---- one op
 
 
@@ -289,8 +275,9 @@ def check_two_calls(ops: jax_calls.Ops, batch: int) -> None:
 
 def arguments_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[check_program.options()],
+    )  # fmt: skip
     add = parser.add_argument
     add("--prepare", type=pathlib.Path, metavar="FOLDER", help="write it, and end")
     add("--package", type=pathlib.Path, default=jax_calls.PACKAGE, help="built for that")
@@ -360,13 +347,15 @@ def checks_of(ops: jax_calls.Ops) -> dict[str, Callable[[], int]]:
         ),
         "two calls in a program": ((2, 33, 200), check_two_calls),
     }  # fmt: skip
-    found = {
-        name: functools.partial(each, name, cases, functools.partial(check, ops))
-        for name, (cases, check) in kinds.items()
-    }
+
+    def each(cases: Iterable, check: Callable) -> int:
+        # A case may be a tuple.
+        return check_program.each(((case,) for case in cases), functools.partial(check, ops))
+
+    found = {name: functools.partial(each, cases, check) for name, (cases, check) in kinds.items()}
     refused = refusals(ops)
     found["refused"] = lambda: each(
-        "refused", refused, lambda words: check_refusal(ops, words, refused[words])
+        refused, lambda ops, words: check_refusal(ops, words, refused[words])
     )
     return found
 
@@ -388,7 +377,7 @@ def main() -> None:
             pathlib.Path(at), emulated,
         )  # fmt: skip
         print(ops.engine(), flush=True)
-        check_program.run(checks_of(ops))
+        check_program.run(arguments, checks_of(ops))
 
 
 if __name__ == "__main__":

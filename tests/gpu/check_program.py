@@ -131,22 +131,27 @@ def each(cases: Iterable, check: Callable[..., None]) -> int:
     return len(errors)
 
 
-def arguments_of(doc: str) -> argparse.Namespace:
-    """The command line, the same for all programs, each of which ignores what it does not need."""
-    parser = argparse.ArgumentParser(description=doc)
+def options() -> argparse.ArgumentParser:
+    """Those that say which cases run; of each program's own parser a parent."""
+    parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
-    add("--library", required=True)
-    add("--small", action="store_true", help="few shapes; on a GPU for a sanitizer, which is slow")
-    add("--unfilled", action="store_true", help="do not fill scratch with NaN")
-    add("--cublas", help="the emulation's; else PyTorch's, or the system's")
     add("--list", action="store_true", help="print the names of the checks")
     add("--only", metavar="CHECK", help="the name of one check")
     add("--cases", type=int, metavar="N", help="at most the first N cases of each check")
     add("--seconds", type=float, help="for each case; one that takes longer ends the program")
     add("--record", metavar="FILE", help="what became of each case; those in it are not run again")
-    arguments = parser.parse_args()
-    _cases.configure(arguments)
-    return arguments
+    return parser
+
+
+def arguments_of(doc: str) -> argparse.Namespace:
+    """The command line, the same for all programs, each of which ignores what it does not need."""
+    parser = argparse.ArgumentParser(description=doc, parents=[options()])
+    add = parser.add_argument
+    add("--library", required=True)
+    add("--small", action="store_true", help="few shapes; on a GPU for a sanitizer, which is slow")
+    add("--unfilled", action="store_true", help="do not fill scratch with NaN")
+    add("--cublas", help="the emulation's; else PyTorch's, or the system's")
+    return parser.parse_args()
 
 
 def not_run(why: str) -> NoReturn:
@@ -163,6 +168,7 @@ def run(
 
     lives: whether the device still does what it is asked, since some errors are sticky.
     """
+    _cases.configure(arguments)
     if arguments.list:
         print("".join(f"check {name}\n" for name in checks), end="")
         return

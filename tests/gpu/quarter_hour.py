@@ -278,9 +278,9 @@ def checks(stage: Stage, arguments: argparse.Namespace) -> None:
         listed = pool.map(lambda name: checks_of(name, arguments), names)
         programs = [program for found in listed for program in found]
     if arguments.ffi is not None:
-        platform = "cpu" if arguments.emulate else "CUDA"
-        options = ("--folder", str(arguments.ffi), "--platform", platform)
-        programs.insert(0, Program("check_ffi", check("check_ffi.py", arguments, *options)))
+        platform = "emulated" if arguments.emulate else "CUDA"
+        options = ("--folder", str(arguments.ffi.resolve()), "--platform", platform)
+        programs.insert(0, Program("check_ffi", check("check_ffi.py", arguments, *options), 150))
     stage.run(programs, JOBS)
     if arguments.sanitizers:
         stage.run(sanitized(arguments), JOBS)

@@ -153,12 +153,13 @@ def build_gpu(
 
 
 def origin(compiler: list[str]) -> str:
-    """A hash of what a library is built from: the compiler's options and the sources. Neither where
-    the compiler nor where the sources are, so that a library may be taken to another machine."""
+    """A hash of what a GPU's library is built from: the compiler's options and sources. Not where
+    the compiler or the sources are, so that a library may be taken to another machine."""
     found = hashlib.sha256(repr(compiler[1:]).replace(str(ROOT), "").encode())
     for folder in ("cc", "tests/gpu", "bench/gpu"):
         for source in sorted((ROOT / folder).rglob("*")):
-            if source.suffix in (".h", ".cuh", ".cc", ".bzl"):
+            built = "emulation" not in source.parts
+            if built and source.suffix in (".h", ".cuh", ".cc", ".bzl"):
                 text = source.read_bytes()
                 found.update(f"{source.relative_to(ROOT)} {len(text)} ".encode() + text)
     return found.hexdigest()
