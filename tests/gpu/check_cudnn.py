@@ -51,21 +51,24 @@ def arrays_of(call: Call, dtype: str):
 def compare_with_torch(
     stack: Stack, torch_witness, call: Call, dtype: str, device, options
 ) -> bool:
-    """Whether it was cuDNN that ran."""
-    torch = torch_witness.torch
+    """Whether it was cuDNN that ran.
+
+    It computes in float64: in float32 its kernels for small layers err by up to 8e-5 (seen).
+    """
     arrays, cotangents = arrays_of(call, dtype), cotangents_of(call, dtype)
     want, cudnn_ran = torch_calls.cudnn_ran(
         lambda: torch_witness.torch_run(
             call.net, *(arrays[name] for name in call.shapes()), call.lengths, cotangents,
-            device=device, dtype=torch.float32 if dtype == "float" else torch.float64,
+            device=device,
         )
     )  # fmt: skip
     found = stack.forward(call, dtype, arrays, options)
     found |= stack.backward(call, dtype, arrays, found, cotangents, options)
     numbers = {k: device_engine.decode(v, dtype) for k, v in found.items() if k != "reserve"}
     blocks = torch_witness.torch_blocks(call.net, numbers["params_backprop"])
-    # Each of the two may err by the bound.
-    bound = tolerances.parity_bound(dtype, call.longest_sum(), backward=True)
+    bound = tolerances.stack_bound(dtype, call.longest_sum(), call.net.layers, backward=True)
+    if dtype == "double":
+        bound *= 2  # each of the two may err by it
     for name, value in want.items():
         got = blocks[name] if name in blocks else numbers[name]
         compare.assert_close(got, value, bound, f"{call} {dtype} {options}: {name}")

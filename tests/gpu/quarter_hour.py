@@ -21,6 +21,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -38,7 +39,9 @@ HERE, ROOT = run.HERE, run.ROOT
 MOST_LOST = 2  # cases that end their program, after which a check is given up
 CASE_SECONDS = 20
 SANITIZED_SECONDS = 60  # of a case under a sanitizer
-JOBS = 8  # programs that share the GPU; what is timed has it alone
+# Programs that share the GPU; what is timed has it alone.
+JOBS = min(8, os.cpu_count() or 1)
+PATIENCE = 30.0  # with the emulation
 MOST_FAILURES = 40  # that the summary names
 # What is likeliest to go wrong comes first.
 FIRST = ("check_persistent.py", "check_stack_order.py", "check_tensor.py")
@@ -99,9 +102,12 @@ def python(*words: object) -> tuple[str, ...]:
 class Stage:
     """Runs programs until the time of the stage is over, and stores what they say."""
 
-    def __init__(self, out: pathlib.Path, records: pathlib.Path, seconds: float):
+    def __init__(
+        self, out: pathlib.Path, records: pathlib.Path, seconds: float, patience: float = 1.0
+    ):
+        """patience: a factor of the limits of programs and cases."""
         out.mkdir(parents=True, exist_ok=True)
-        self.out, self._records = out, records
+        self.out, self._records, self._patience = out, records, patience
         self._end = time.monotonic() + seconds
         self._lock = threading.Lock()
         self.outcomes: list[Outcome] = []
@@ -120,7 +126,7 @@ class Stage:
         elif program.recorded:
             outcome = self._recorded(program)
         else:
-            code, output = self._call(program.command, program.seconds)
+            code, output = self._call(program.command, program.seconds * self._patience)
             outcome = Outcome(program.name, _what(code), 0.0, output=output)
         outcome.seconds = round(time.monotonic() - start, 1)
         self._store(program, outcome)
@@ -135,10 +141,11 @@ class Stage:
         """One process after another, each behind the case that ended the one before."""
         record = self._records / (re.sub(r"\W+", "_", program.name) + ".jsonl")
         options = ("--record", str(record))
-        options += ("--seconds", str(program.case_seconds or CASE_SECONDS))
+        limit = (program.case_seconds or CASE_SECONDS) * self._patience
+        options += ("--seconds", str(limit))
         start, output, lost = time.monotonic(), "", 0
         while True:
-            left = program.seconds - (time.monotonic() - start)
+            left = program.seconds * self._patience - (time.monotonic() - start)
             code, said = self._call((*program.command, *options), left)
             output += said
             unended = _end_cases(record, code)
@@ -360,7 +367,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     prepare(arguments)
     with context_held(), tempfile.TemporaryDirectory() as records:
-        stage = Stage(arguments.out, pathlib.Path(records), arguments.seconds)
+        patience = PATIENCE if arguments.emulate else 1.0
+        stage = Stage(arguments.out, pathlib.Path(records), arguments.seconds, patience)
         STAGES[arguments.stage](stage, arguments)
         if arguments.stage == "speeds":
             return
