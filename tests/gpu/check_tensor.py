@@ -28,17 +28,17 @@ DTYPES = ("half", "bfloat16")
 # T, B, I, H: rows around one tile and two, units that are no eights, depths that are no sixteens.
 SIZES = (
     *((4, 1, 2, 5), (4, 2, 3, 17), (5, 3, 1, 9), (4, 15, 2, 7)),
-    *((4, 16, 2, 20), (4, 17, 3, 11), (4, 33, 2, 13)),
+    *((4, 16, 2, 20), (4, 17, 3, 11), (4, 33, 2, 5)),
 )
 # Each on a device (multiprocessors, bytes of shared memory) that has persistent kernels for it:
-# more chunks of the depth than warps; the state in parts; several tiles for each block.
+# more chunks of the depth than warps; the state in parts; several panels for each block.
 DEVICES = (
     ((20, 64 * 1024), (4, 3, 2, 150)),
     ((20, 30 * 1024), (4, 3, 2, 150)),
-    ((3, 64 * 1024), (4, 33, 2, 20)),
+    ((2, 64 * 1024), (4, 15, 2, 20)),
 )
 # Of float as TF32: with all of the state at once and in pieces, of a tile and of several.
-TF32_SIZES = ((4, 3, 2, 17), (5, 17, 3, 9), (4, 33, 2, 20))
+TF32_SIZES = ((4, 3, 2, 17), (5, 17, 3, 9), (4, 32, 2, 20))
 TF32_LARGE = ((16, 128, 64, 256), (20, 32, 40, 512))
 ROWS, POISONED = 19, (3, 17)  # rows of both tiles
 

@@ -15,6 +15,7 @@ namespace {
 using blockrnn::cuda::kFewPersistentRows;
 using blockrnn::cuda::kManyPersistentRows;
 using blockrnn::cuda::kMaxPersistentTiles;
+using blockrnn::cuda::kMaxTilesOfAPanel;
 using blockrnn::cuda::kMinPersistentSteps;
 using blockrnn::cuda::kTensorPersistentRows;
 using blockrnn::cuda::PersistentDevice;
@@ -139,6 +140,7 @@ void CheckPlan(const PersistentDevice& device,
     const int64_t panels = CeilDiv(gemm.panels, stage.panel_groups);
     most = panels * CeilDiv(CeilDiv(gemm.rows, plan.rows), stage.row_groups);
     EXPECT(most <= kMaxPersistentTiles);
+    EXPECT(most <= panels * kMaxTilesOfAPanel);
     EXPECT(stage.weights_at == weights_end && stage.weights_at % 16 == 0);
     const bool tensor_cores = gemm.tensor_cores;
     EXPECT((plan.rows == kTensorPersistentRows) == tensor_cores);
@@ -222,11 +224,13 @@ void Choices() {
   EXPECT(Chosen(kA100, Forward(8, 512, 4, 4)));
   // A block for each panel; more for more rows, as long as there are any left.
   EXPECT(Plan(kH200, kSteps, {Forward(8, 1024, 4, 4)}).blocks == 128);
-  EXPECT(Plan(kH200, kSteps, {Forward(128, 256, 4, 4)}).blocks == 128);
-  // Large batches of large cells are faster step by step.
-  EXPECT(Chosen(kH200, Forward(32, 1024, 4, 4)));
-  EXPECT(!Chosen(kH200, Forward(128, 1024, 4, 4)));
-  EXPECT(Chosen(kH200, Forward(128, 256, 4, 4)));
+  EXPECT(Plan(kH200, kSteps, {Forward(64, 256, 4, 4)}).blocks == 128);
+  // Large batches of large cells are faster step by step: a block has two tiles
+  // of a panel at most, on tensor cores of 16 bits one.
+  EXPECT(Chosen(kH200, Forward(16, 1024, 4, 4)));
+  EXPECT(!Chosen(kH200, Forward(17, 1024, 4, 4)));
+  EXPECT(Chosen(kH200, Forward(64, 256, 4, 4)));
+  EXPECT(!Chosen(kH200, Forward(65, 256, 4, 4)));
   EXPECT(Plan(kH200, kSteps, {Forward(1, 512, 4, 4)}).rows ==
          kFewPersistentRows);
   EXPECT(Plan(kH200, kSteps, {Forward(3, 512, 4, 4)}).rows ==
@@ -234,34 +238,35 @@ void Choices() {
   EXPECT(
       Plan(kH200, kSteps, {Forward(1, 64, 3, 4), Forward(1, 64, 3, 4)}).rows ==
       kManyPersistentRows);
-  // A tile of tensor cores has sixteen rows; a block has four of them per step.
+  // A tile of tensor cores has sixteen rows.
   EXPECT(Plan(kH200, kSteps, {Forward(1, 512, 4, 2)}).rows ==
          kTensorPersistentRows);
-  EXPECT(Plan(kH200, kSteps, {Forward(32, 1024, 4, 2)}).blocks == 128);
-  EXPECT(Chosen(kH200, Forward(64, 1024, 4, 2)));
-  EXPECT(!Chosen(kH200, Forward(65, 1024, 4, 2)));
+  EXPECT(Plan(kH200, kSteps, {Forward(16, 1024, 4, 2)}).blocks == 128);
+  EXPECT(!Chosen(kH200, Forward(17, 1024, 4, 2)));
   // The figures for bfloat16 in docs/adr/0011-persistent-kernel.md.
-  for (const auto& [device, units, rows] : {std::tuple{kH200, 1664, 32},
-                                            {kH200, 1056, 64},
-                                            {kH200, 528, 128},
-                                            {kA100, 1152, 32}}) {
+  for (const auto& [device, units, rows] : {std::tuple{kH200, 1664, 16},
+                                            {kH200, 528, 32},
+                                            {kH200, 256, 64},
+                                            {kA100, 1152, 16}}) {
     EXPECT(Chosen(device, Forward(rows, units, 4, 2)));
     EXPECT(Chosen(device, Backward(rows, units, 4, 2)));
     EXPECT(!Chosen(device, Backward(rows, units + 16, 4, 2)));
   }
-  EXPECT(Chosen(kH200, Forward(32, 1680, 3, 2)));
-  EXPECT(Chosen(kH200, Backward(32, 1680, 3, 2)));
-  // As TF32 an LSTM of 1056 units and 32 rows still fits, two tiles of it for a
-  // block.
+  EXPECT(Chosen(kH200, Forward(16, 1680, 3, 2)));
+  EXPECT(Chosen(kH200, Backward(16, 1680, 3, 2)));
+  // As TF32 a block has two tiles of up to 512 depths, or one of more.
+  EXPECT(!Chosen(kH200, AsTf32(Forward(64, 528, 4, 4))));
+  EXPECT(!Chosen(kH200, AsTf32(Forward(17, 1056, 4, 4))));
+  EXPECT(Chosen(kH200, AsTf32(Backward(16, 1056, 4, 4))));
   for (const PersistentGemm& gemm :
-       {AsTf32(Forward(32, 1056, 4, 4)), AsTf32(Backward(32, 1056, 4, 4))}) {
+       {AsTf32(Forward(64, 512, 4, 4)), AsTf32(Backward(64, 512, 4, 4))}) {
     const PersistentPlan plan = Plan(kH200, kSteps, {gemm});
     EXPECT(plan.rows == kTensorPersistentRows && plan.next_state > 0);
     CheckPlan(kH200, {gemm}, plan);
   }
   // Two pieces of the state: of two tiles, or halves of a large one; a small
   // single one is loaded at once.
-  EXPECT(Plan(kH200, kSteps, {Forward(32, 1024, 4, 4)}).next_state > 0);
+  EXPECT(Plan(kH200, kSteps, {Forward(16, 1024, 4, 4)}).next_state > 0);
   const PersistentPlan halves = Plan(kH200, kSteps, {Backward(8, 512, 4, 4)});
   EXPECT(halves.stages[0].chunks_per_load == 64 && halves.next_state > 0);
   EXPECT(Plan(kH200, kSteps, {Forward(8, 512, 4, 4)}).next_state == 0);

@@ -42,8 +42,9 @@ struct HostInterface {
   // of which each block has a few, larger.
   std::size_t block_bytes = std::size_t{128} << 20;
   // Multiply-adds from which on the GEMM of a step is left to the BLAS, where
-  // its launches cost less than it gains. An estimate, not measured yet.
-  std::int64_t blas_step_work = 80'000'000;
+  // its launches cost less than it gains; half as many of TF32, which it has
+  // tensor cores for and StepKernel has not. Measured on an H200.
+  std::int64_t blas_step_work = std::int64_t{1} << 26;
   // If not nullptr, counts the persistent kernels that were launched.
   std::int64_t* persistent_kernels = nullptr;
   // If not nullptr, counts those whose launch was refused, for lack of room.

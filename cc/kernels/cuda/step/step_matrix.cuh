@@ -211,8 +211,9 @@ class StepMatrix {
 
   Error Prepare(const HostInterface& host, const StepWeights<T>& from) {
     const auto [units, depth, rows, state_per_gate] = shape_;
+    const bool tf32 = std::is_same_v<T, float> && host.allow_tf32;
     if (!resident_ && !state_per_gate && rows > kFewStepRows<T> &&
-        rows * kSums * units * depth >= host.blas_step_work) {
+        rows * kSums * units * depth >= host.blas_step_work / (tf32 ? 2 : 1)) {
       return by_blas_.Prepare(host, from, units, depth, rows);
     }
     gemm_.weights = PackedForMany();
