@@ -329,8 +329,10 @@ class StepLoop {
     // CUDA before 12.1 has no room for more.
     static_assert(sizeof(steps) + sizeof(PersistentGrid) + sizeof(works) <=
                   4096);
-    const PersistentGrid grid = {steps.block.steps, plan_.blocks, plan_.sums_at,
-                                 plan_.states_at, plan_.next_state};
+    const PersistentGrid grid = {
+        steps.block.steps, static_cast<int>(plan_.blocks),
+        static_cast<int>(plan_.sums_at), static_cast<int>(plan_.states_at),
+        static_cast<int>(plan_.next_state)};
     return cudaLaunchKernelEx(&config, kernel, steps, grid, works);
   }
 

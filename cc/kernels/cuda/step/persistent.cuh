@@ -128,8 +128,9 @@ __device__ __forceinline__ void RunPersistentStage(
   const auto grid = cooperative_groups::this_grid();
   cooperative_groups::grid_group::arrival_token token = 0;
   if (work.reads_this_step) range.state_rows = range.rows;
+  const auto rows = static_cast<int>(range.rows);
   typename Share::Tile tile = share.First();
-  bool more = share.template Has<kRows>(tile, range.rows);
+  bool more = share.template Has<kRows>(tile, rows);
   auto* const sums =
       reinterpret_cast<ComputeType<T>*>(shared.memory + shared.grid.sums_at);
   PieceLoader<kRows, Work> loader(share, range, shared);
@@ -144,11 +145,10 @@ __device__ __forceinline__ void RunPersistentStage(
       }
       first->read = false;
       const auto* panel = ResidentWeights(work, shared) +
-                          tile.held * PanelFours(work.gemm.weights);
+                          tile.held * work.stage.chunks * kChunkFours<T>;
       PersistentSums<kRows, Work> of_lane;
-      for (int64_t left = work.gemm.weights.chunks(); left > 0;) {
-        const auto count =
-            static_cast<int>(std::min(work.stage.chunks_per_load, left));
+      for (int left = work.stage.chunks; left > 0;) {
+        const int count = std::min(work.stage.chunks_per_load, left);
         left -= count;
         const unsigned char* const piece = loader.Wait();
         __syncthreads();
@@ -168,8 +168,8 @@ __device__ __forceinline__ void RunPersistentStage(
         __syncthreads();  // the sums have been read
         loader.Start();
       }
-      share.template Advance<kRows>(range.rows, &tile);
-      more = share.template Has<kRows>(tile, range.rows);
+      share.template Advance<kRows>(rows, &tile);
+      more = share.template Has<kRows>(tile, rows);
     }
     if (!more) token = grid.barrier_arrive();
     if (any) {
@@ -189,7 +189,7 @@ __device__ __forceinline__ void ReadFirstOperands(
     FirstOperands<Work>* first) {
   using Share = PersistentShare<Work>;
   const typename Share::Tile tile = share.First();
-  first->read = share.template Has<kRows>(tile, range.rows);
+  first->read = share.template Has<kRows>(tile, static_cast<int>(range.rows));
   if (!first->read) return;
   first->value = ReadOperands(
       share.work().gemm, share.work().epilogue, range,

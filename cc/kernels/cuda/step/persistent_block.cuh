@@ -40,10 +40,10 @@ struct PersistentWork {
 // The parts of a plan (PersistentPlan) that all GEMMs have in common.
 struct PersistentGrid {
   int64_t steps;
-  int64_t blocks;  // of a direction
-  int64_t sums_at;
-  int64_t states_at;
-  int64_t next_state;
+  int blocks;  // of a direction
+  int sums_at;
+  int states_at;
+  int next_state;
 };
 
 // A block's shared memory.
@@ -73,32 +73,29 @@ class PersistentShare {
   __device__ __forceinline__ PersistentShare(const Work& work, unsigned block)
       : work_(work) {
     const auto groups = static_cast<unsigned>(work.stage.panel_groups);
-    first_panel_ = block % groups;
-    first_tile_ = block / groups;
+    first_panel_ = static_cast<int>(block % groups);
+    first_tile_ = static_cast<int>(block / groups);
     // A block beyond the last group has none.
-    if (first_tile_ >= work.stage.row_groups) {
-      first_panel_ = work.gemm.weights.units;
-    }
+    if (first_tile_ >= work.stage.row_groups) first_panel_ = units();
   }
 
   // One of them.
   struct Tile {
-    int64_t panel;
-    int64_t tile;
-    int64_t held;  // the index of the panel among those of the block
+    int panel;
+    int tile;
+    int held;  // the index of the panel among those of the block
   };
 
   __device__ __forceinline__ Tile First() const {
     return {first_panel_, first_tile_, 0};
   }
   template <int kRows>
-  __device__ __forceinline__ bool Has(const Tile& at, int64_t rows) const {
-    return at.panel * kUnits < work_.gemm.weights.units &&
-           at.tile * kRows < rows;
+  __device__ __forceinline__ bool Has(const Tile& at, int rows) const {
+    return at.panel * kUnits < units() && at.tile * kRows < rows;
   }
   // The next tile of the panel or, after the last one, of the next panel.
   template <int kRows>
-  __device__ __forceinline__ void Advance(int64_t rows, Tile* at) const {
+  __device__ __forceinline__ void Advance(int rows, Tile* at) const {
     at->tile += work_.stage.row_groups;
     if (at->tile * kRows < rows) return;
     at->tile = first_tile_;
@@ -109,9 +106,13 @@ class PersistentShare {
   __device__ __forceinline__ const Work& work() const { return work_; }
 
  private:
+  __device__ __forceinline__ int units() const {
+    return static_cast<int>(work_.gemm.weights.units);
+  }
+
   const Work& work_;
-  int64_t first_panel_;
-  int64_t first_tile_;
+  int first_panel_;
+  int first_tile_;
 };
 
 template <class T>
@@ -149,7 +150,7 @@ __device__ __forceinline__ void LoadResidentWeights(
   const auto* from = reinterpret_cast<const PackedFour<T>*>(weights.packed);
   PackedFour<T>* to = ResidentWeights(share.work(), shared);
   constexpr int kUnits = PersistentShare<Work>::kUnits;
-  for (int64_t panel = share.First().panel; panel * kUnits < weights.units;
+  for (int panel = share.First().panel; panel * kUnits < weights.units;
        panel += share.work().stage.panel_groups) {
     for (int64_t i = threadIdx.x; i < size; i += kThreads) {
       to[i] = from[panel * size + i];
@@ -170,24 +171,29 @@ class PieceLoader {
   __device__ __forceinline__ PieceLoader(const Share& share,
                                          const StepRange& range,
                                          const PersistentShared& shared)
-      : share_(share), range_(range), shared_(shared), tile_(share.First()) {
-    Start();
-    if (shared.two_states()) Start();
+      : share_(share),
+        range_(range),
+        rows_(static_cast<int>(range.rows)),
+        shared_(shared),
+        tile_(share.First()) {
+    // In a loop: each copy of this code in the kernel costs reads of
+    // instructions in every step.
+#pragma unroll 1
+    for (int n = shared.two_states() ? 2 : 1; n > 0; --n) Start();
   }
 
   // Starts loading the next piece, if there is one. The previous one at its
   // place must have been multiplied by all threads.
   __device__ __forceinline__ void Start() {
     const Work& work = share_.work();
-    if (share_.template Has<kRows>(tile_, range_.rows)) {
-      const int64_t chunks = work.gemm.weights.chunks();
-      const int64_t at_once = work.stage.chunks_per_load;
-      const auto count = static_cast<int>(std::min(at_once, chunks - first_));
-      Load(count);
+    if (share_.template Has<kRows>(tile_, rows_)) {
+      const int chunks = work.stage.chunks;
+      const int at_once = work.stage.chunks_per_load;
+      Load(std::min(at_once, chunks - first_));
       first_ += at_once;
       if (first_ >= chunks) {
         first_ = 0;
-        share_.template Advance<kRows>(range_.rows, &tile_);
+        share_.template Advance<kRows>(rows_, &tile_);
       }
       if (shared_.two_states()) loads_second_ = !loads_second_;
     }
@@ -214,7 +220,7 @@ class PieceLoader {
   __device__ __forceinline__ void Load(int count) const {
     constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
     const Work& work = share_.work();
-    const int64_t row0 = tile_.tile * kRows;
+    const int row0 = tile_.tile * kRows;
     unsigned char* const to = Place(loads_second_);
     if constexpr (kTensorCores<T>) {
       LoadStateForTensorCores<kRows, kSlices, false>(
@@ -230,9 +236,10 @@ class PieceLoader {
 
   const Share& share_;
   const StepRange& range_;
+  const int rows_;
   const PersistentShared& shared_;
   typename Share::Tile tile_;  // of the next piece to load
-  int64_t first_ = 0;          // its first chunk
+  int first_ = 0;              // its first chunk
   bool loads_second_ = false;
   bool reads_second_ = false;
 };

@@ -40,11 +40,13 @@ struct PersistentGemm {
 // How a persistent kernel runs one GEMM. Its block b has the panels p with p %
 // panel_groups == b % panel_groups and the tiles t with t % row_groups == b /
 // panel_groups.
+// Its numbers, which kernels use in every step, have 32 bits.
 struct PersistentStage {
-  int64_t panel_groups = 0;
-  int64_t row_groups = 0;
-  int64_t weights_at = 0;       // bytes, in shared memory
-  int64_t chunks_per_load = 0;  // of a piece of the state
+  int panel_groups = 0;
+  int row_groups = 0;
+  int weights_at = 0;       // bytes, in shared memory
+  int chunks = 0;           // of a column
+  int chunks_per_load = 0;  // of a piece of the state
 };
 
 inline constexpr int kMaxPersistentStages = 2;
@@ -176,7 +178,7 @@ inline bool PlanPieces(const PersistentGemm* gemms, int num_gemms, int buffers,
       chunks = ChunksThatFit(gemm, plan->rows, each);
       if (chunks <= 0) return false;
     }
-    plan->stages[s].chunks_per_load = chunks;
+    plan->stages[s].chunks_per_load = static_cast<int>(chunks);
     bytes = std::max(bytes, StateBytes(gemm, plan->rows, chunks));
     const PersistentStage& stage = plan->stages[s];
     pieces = std::max(
@@ -218,20 +220,22 @@ inline PersistentPlan PlanPersistent(const PersistentDevice& device,
     // multiprocessors are left.
     const int64_t panels = CeilDiv(gemm.panels, device.multiprocessors);
     const int64_t tiles = CeilDiv(gemm.rows, plan.rows);
-    stage.panel_groups = CeilDiv(gemm.panels, panels);
-    stage.row_groups =
-        std::min(tiles, device.multiprocessors / stage.panel_groups);
+    stage.chunks = static_cast<int>(gemm.chunks);
+    stage.panel_groups = static_cast<int>(CeilDiv(gemm.panels, panels));
+    stage.row_groups = static_cast<int>(
+        std::min(tiles, device.multiprocessors / stage.panel_groups));
     const int64_t of_a_panel = CeilDiv(tiles, stage.row_groups);
     if (of_a_panel > internal::MaxTilesOfAPanel(gemm) ||
         of_a_panel * panels > kMaxPersistentTiles) {
       return no;
     }
-    stage.weights_at = at;
+    stage.weights_at = static_cast<int>(at);
     at += panels * internal::PanelBytes(gemm);
     sum_bytes = std::max(sum_bytes, internal::kWarpsOfABlock *
                                         internal::kColumnsOfAPanel * plan.rows *
                                         gemm.compute_bytes);
-    plan.blocks = std::max(plan.blocks, stage.panel_groups * stage.row_groups);
+    plan.blocks =
+        std::max<int64_t>(plan.blocks, stage.panel_groups * stage.row_groups);
   }
   plan.sums_at = at;
   plan.states_at = at + sum_bytes;

@@ -151,6 +151,7 @@ __device__ __forceinline__ void CopyState(const StepGemm<T>& gemm,
                                           StateFour<T>* to) {
   constexpr auto kElements =
       static_cast<int>(sizeof(Copied) / sizeof(typename StorageOf<T>::Type));
+  constexpr int kAtOnce = 4;  // copies of a thread that share a branch
   const PackedWeights<T>& weights = gemm.weights;
   const int across = part.fours * kFour / kElements;  // of a row
   // A row is copied by 2 to the power of `bits` threads: no division.
@@ -162,36 +163,43 @@ __device__ __forceinline__ void CopyState(const StepGemm<T>& gemm,
   const int first_across = thread & ((1 << bits) - 1);
   const int row_step = kThreads >> bits;
   const int64_t from_step = row_step * weights.depth;
-  const int64_t to_step = row_step * part.row_stride * kFour / kElements;
+  const int to_step = row_step * part.row_stride * kFour / kElements;
+  // The copies are on the critical path of a step, so all that they have in
+  // common is computed here, and depths in 32 bits.
+  const int in_column = static_cast<int>(part.first) * kFour;
+  int left_of_depth = static_cast<int>(weights.depth) - in_column;
+  const int left_of_column = static_cast<int>(weights.column) - in_column;
+  const T* from_state =
+      Offset(state, (part.row0 + first_row) * weights.depth + in_column);
+  StateFour<T>* to_state = to + first_row * part.row_stride;
+#pragma unroll 1
   for (int which = 0; which < states; ++which) {
-    const int64_t in_column = part.first * kFour;
-    const int64_t depth = which * weights.slice + in_column;
-    const int64_t left =
-        std::min(weights.column - in_column, weights.depth - depth);
     // Elements that exist; the others are zeros.
-    const auto count = static_cast<int>(
-        std::max<int64_t>(0, std::min<int64_t>(across, left / kElements)));
+    const int count =
+        std::max(0, std::min(left_of_column, left_of_depth)) / kElements;
 #pragma unroll 1
     for (int n = first_across; n < across; n += 1 << bits) {
-      const T* from = Offset(state, (part.row0 + first_row) * weights.depth +
-                                        depth + int64_t{n} * kElements);
-      auto* out = reinterpret_cast<Copied*>(to + which * part.state_stride +
-                                            first_row * part.row_stride) +
-                  n;
-      if (n < count) {
-#pragma unroll 8
-        for (int row = first_row; row < rows; row += row_step) {
-          __pipeline_memcpy_async(out, from, sizeof(Copied));
+      const T* from = Offset(from_state, n * kElements);
+      Copied* out = reinterpret_cast<Copied*>(to_state) + n;
+#pragma unroll 1
+      for (int row = first_row; row < rows; row += kAtOnce * row_step) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          if (row + i * row_step < rows) {
+            if (n < count) {
+              __pipeline_memcpy_async(out, from, sizeof(Copied));
+            } else {
+              *out = {};
+            }
+          }
           from = Offset(from, from_step);
-          out += to_step;
-        }
-      } else {
-        for (int row = first_row; row < rows; row += row_step) {
-          *out = {};
           out += to_step;
         }
       }
     }
+    from_state = Offset(from_state, weights.slice);
+    to_state += part.state_stride;
+    left_of_depth -= static_cast<int>(weights.slice);
   }
 }
 
