@@ -271,7 +271,7 @@ def without(engine, library) -> int:
     library.emulation_capability(7)
     library.emulation_multiplied()
     count = 0
-    for cell, dims in itertools.product(CELLS, ((4, 3, 2, 9), (4, 17, 2, 18))):
+    for cell, dims in itertools.product(CELLS, ((4, 3, 2, 9), (4, 16, 2, 18))):
         check_both_ways(engine, sequences.Call(cell, dims, DTYPES[count % 2]))
         count += 1
     assert library.emulation_multiplied() == 0
