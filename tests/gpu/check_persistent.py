@@ -46,7 +46,10 @@ LARGE = {
 
 # T, B, I, H of which the emulation of an H200 has persistent kernels of 16-bit types.
 LARGE_DEVICE = (132, 227 * 1024)
-LARGE_EMULATED = ((4, 8, 4, 1024), (4, 64, 4, 256), (4, 33, 4, 300), (4, 1, 4, 512), (5, 16, 4, 640))
+LARGE_EMULATED = (
+    *((4, 8, 4, 1024), (4, 64, 4, 256), (4, 33, 4, 300)),
+    *((4, 1, 4, 512), (5, 16, 4, 640)),
+)
 
 
 def persistent(call: sequences.Call) -> sequences.Call:
