@@ -15,7 +15,7 @@ import build
 import cpp_tests
 import instruction_sets
 
-_TARGETS = "deps(//:libraries) + deps(tests(//tests/cpp:all))"
+_TARGETS = "deps(//:libraries) + deps(tests(//tests/cpp/...))"
 
 
 def compile_actions(isa: str) -> list[list[str]]:

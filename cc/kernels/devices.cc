@@ -91,19 +91,23 @@ CudaHost::CudaHost(OpCall* call) : call_(call) {
 }
 
 void* CudaHost::Allocate(void* context, std::size_t bytes) {
+  auto* self = static_cast<CudaHost*>(context);
   void* scratch = nullptr;
-  const absl::Status status =
-      static_cast<CudaHost*>(context)->call_->AllocateScratch(bytes, &scratch);
-  return status.ok() ? scratch : nullptr;
+  const absl::Status status = self->call_->AllocateScratch(bytes, &scratch);
+  if (status.ok()) return scratch;
+  self->allocation_ = status;
+  return nullptr;
 }
 
-absl::Status CudaHost::ToStatus(const std::string& op, cuda::Error error) {
+absl::Status CudaHost::ToStatus(const std::string& op,
+                                cuda::Error error) const {
   if (error == nullptr) return absl::OkStatus();
-  const std::string message = op + ": " + std::string(error);
-  if (std::string(error) == cuda::kOutOfMemory) {
-    return absl::ResourceExhaustedError(message);
+  std::string message = op + ": " + std::string(error);
+  if (std::string(error) != cuda::kOutOfMemory) {
+    return absl::InternalError(message);
   }
-  return absl::InternalError(message);
+  if (!allocation_.ok()) message += ": " + std::string(allocation_.message());
+  return absl::ResourceExhaustedError(message);
 }
 
 }  // namespace blockrnn

@@ -109,13 +109,14 @@ class CudaHost {
   const cuda::HostInterface& host() const { return host_; }
 
   // The op's status if the engine returns `error`.
-  static absl::Status ToStatus(const std::string& op, cuda::Error error);
+  absl::Status ToStatus(const std::string& op, cuda::Error error) const;
 
  private:
   static void* Allocate(void* context, std::size_t bytes);
 
   OpCall* call_;
   cuda::HostInterface host_;
+  absl::Status allocation_;  // the last failure of Allocate
 };
 
 // The device of a GPU kernel: runs an engine function for it.
@@ -137,22 +138,21 @@ class CudaDevice {
   template <class Args>
   absl::Status Run(OpCall* call, const Args& args) const {
     CudaHost host(call);
-    return CudaHost::ToStatus(
-        op_, EngineFunctionsOf<T>(*engine_).Run(args, host.host()));
+    return host.ToStatus(op_,
+                         EngineFunctionsOf<T>(*engine_).Run(args, host.host()));
   }
 
   absl::Status FillZero(OpCall* call, void* data, std::size_t bytes) const {
     if (bytes == 0) return absl::OkStatus();
     CudaHost host(call);
-    return CudaHost::ToStatus(op_,
-                              engine_->fill_zero(data, bytes, host.host()));
+    return host.ToStatus(op_, engine_->fill_zero(data, bytes, host.host()));
   }
 
   absl::Status Copy(OpCall* call, const void* from, std::size_t bytes,
                     void* to) const {
     if (bytes == 0) return absl::OkStatus();
     CudaHost host(call);
-    return CudaHost::ToStatus(op_, engine_->copy(from, bytes, to, host.host()));
+    return host.ToStatus(op_, engine_->copy(from, bytes, to, host.host()));
   }
 
  private:

@@ -201,7 +201,9 @@ absl::Status RegisterHandlers(const XLA_FFI_Api* api) {
     TF_RETURN_IF_ERROR(RegisterHandler(
         api, row, "Host",
         {&InstantiateCpu, nullptr, nullptr, &Execute<CpuFfiCall>}));
-    if (!GpuKernelsAreUsable()) continue;
+    // The kernel of CudnnRNNParamsSize writes to host memory, and a program has
+    // a constant in its place.
+    if (!GpuKernelsAreUsable() || &row == &Row("CudnnRNNParamsSize")) continue;
     TF_RETURN_IF_ERROR(RegisterHandler(
         api, row, "CUDA",
         {&InstantiateCuda, nullptr, nullptr, &Execute<CudaFfiCall>}));
