@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import subprocess
@@ -201,12 +200,14 @@ def test_a_failed_check_of_a_program_hides_no_other(capsys):
     def fails():
         raise AssertionError("what is wrong")
 
-    every = argparse.Namespace(list=False, only=None)
+    every = check_program.options().parse_args([])
     with pytest.raises(SystemExit, match="1"):
         check_program.run(every, {"one": lambda: 2, "two": fails, "three": lambda: 3})
     said = capsys.readouterr().out
     assert "AssertionError: what is wrong\nFAILED  two, " in said
     assert "ok  three: 3 cases" in said and said.endswith("failed: two\n")
+    with pytest.raises(SystemExit, match="no check 'four'"):
+        check_program.run(check_program.options().parse_args(["--only", "four"]), {"one": fails})
 
 
 # Stand-ins for the engine and the device: the first memory that is asked for ends the program.

@@ -38,6 +38,14 @@ def check(case):
 def cases(names):
     return lambda: check_program.each(names.split(), check)
 
+def dies_once():
+    count = check_program.each(["one"], check)
+    died = __file__ + ".died"
+    if not os.path.exists(died):
+        open(died, "w").close()
+        os.kill(os.getpid(), 11)
+    return count
+
 check_program.run(
     check_program.arguments_of("Cases."),
     {
@@ -45,6 +53,7 @@ check_program.run(
         "mixed": cases("one wrong dies four loses six wrong eight"),
         "hanging": cases("one hangs three hangs five"),
         "broken": lambda: 1 // 0,
+        "between": dies_once,
     },
     lambda: alive,
 )
@@ -70,7 +79,7 @@ def cases(tmp_path, monkeypatch):
     program.write_text(_CASES)
     command = quarter_hour.python(program, quarter_hour.HERE, "--library", "none")
     stage = _stage(tmp_path)
-    names = ("good", "mixed", "hanging", "broken")
+    names = ("good", "mixed", "hanging", "broken", "between")
     stage.run([quarter_hour.Program(n, (*command, "--only", n)) for n in names], 2)
     return stage, {outcome.name: outcome for outcome in stage.outcomes}
 
@@ -93,8 +102,11 @@ def test_a_case_costs_itself_and_no_other(cases, tmp_path):
     assert found["broken"] == [
         ("the check itself", "ZeroDivisionError: integer division or modulo by zero")
     ]
+    # Its second process passes.
+    assert found["between"] == [("one", None)]
     assert {name: outcome.what for name, outcome in outcomes.items()} == {
         "good": "ok", "mixed": "given up", "hanging": "given up", "broken": "failed",
+        "between": "failed",
     }  # fmt: skip
 
     # All of it is in two files and in the summary.
@@ -103,7 +115,7 @@ def test_a_case_costs_itself_and_no_other(cases, tmp_path):
     log = (tmp_path / "out/log.txt").read_text()
     assert "==== mixed: given up" in log and "2 is not 1" in log and "in check\n" in log
     summary = stage.summary()
-    assert "6 cases ok, 6 wrong\nprograms: 1 ok, 1 failed, 2 given up\n" in summary
+    assert "7 cases ok, 6 wrong\nprograms: 1 ok, 2 failed, 2 given up\n" in summary
     assert "FAILURE  mixed, loses: RuntimeError: an illegal address" in summary
 
 
@@ -118,7 +130,13 @@ def test_other_programs_end_as_their_exit_code_says(tmp_path, capsys, monkeypatc
     }
     stage.run(
         [
-            quarter_hour.Program(name, _python(code), 2, recorded=False, shown=name == "fine")
+            quarter_hour.Program(
+                name,
+                _python(code),
+                2 if name == "slow" else 60,
+                recorded=False,
+                shown=name == "fine",
+            )
             for name, code in codes.items()
         ]
         + [quarter_hour.Program("nothing", ("/no/such/program",), recorded=False)],
@@ -166,12 +184,20 @@ def test_every_check_and_sanitizer_is_run(tmp_path, monkeypatch):
 
 
 def test_the_benchmark_understands_its_command(tmp_path, monkeypatch):
-    """By its own parser, and with cases to measure."""
+    """By its own parser, and with cases to measure. Its failure is one of the stage."""
     from bench.gpu import __main__ as bench_gpu
 
-    commands = []
-    monkeypatch.setattr(runner, "call", lambda command, *_, **__: commands.append(command))
-    quarter_hour.speeds(_stage(tmp_path), _arguments(tmp_path))
+    commands, codes = [], [0, 1]
+
+    def call(command, *_, **__):
+        commands.append(command)
+        return codes.pop(0), ""
+
+    monkeypatch.setattr(runner, "call", call)
+    stage, arguments = _stage(tmp_path), _arguments(tmp_path)
+    quarter_hour.speeds(stage, arguments)
+    with pytest.raises(SystemExit, match="the benchmark failed"):
+        quarter_hour.speeds(stage, arguments)
     found = bench_gpu._arguments(commands[0][3:])
     assert found.preset == "quarter" and found.library == tmp_path / "engine.so"
 

@@ -370,7 +370,7 @@ def main() -> None:
     jax = start_jax(arguments.platform)
     emulated = None
     if arguments.platform == "CUDA":
-        jax_calls.load_cublas()
+        device_engine.load_nvidia_cublas()  # JAX may load it after the ops have looked for it
     elif arguments.platform == "emulated":
         emulated = functools.partial(emulated_xla.EmulatedXla, engine=emulation(arguments))
     with tempfile.TemporaryDirectory() as at:

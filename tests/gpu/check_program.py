@@ -45,7 +45,7 @@ class _Cases:
 
     def configure(self, arguments: argparse.Namespace) -> None:
         self.path, self.seconds, self.most = arguments.record, arguments.seconds, arguments.cases
-        if self.path is not None and os.path.exists(self.path):
+        if self.path is not None:
             self._known = {(line["check"], line["case"]) for line in read(self.path)}
 
     def begin(self, check: str) -> None:
@@ -93,9 +93,9 @@ _cases = _Cases()
 
 
 def read(path: str | os.PathLike) -> list[dict]:
-    """The lines of a record; the last one may be cut off."""
+    """The lines of a record, none if it does not exist; the last one may be cut off."""
     found = []
-    for line in pathlib.Path(path).read_text().splitlines():
+    for line in pathlib.Path(path).read_text().splitlines() if os.path.exists(path) else ():
         try:
             found.append(json.loads(line))
         except json.JSONDecodeError:
@@ -150,7 +150,7 @@ def arguments_of(doc: str) -> argparse.Namespace:
     add("--library", required=True)
     add("--small", action="store_true", help="few shapes; on a GPU for a sanitizer, which is slow")
     add("--unfilled", action="store_true", help="do not fill scratch with NaN")
-    add("--cublas", help="the emulation's; else PyTorch's, or the system's")
+    add("--cublas", help="the emulation's; else that of NVIDIA's Python package, or the system's")
     return parser.parse_args()
 
 
@@ -172,6 +172,8 @@ def run(
     if arguments.list:
         print("".join(f"check {name}\n" for name in checks), end="")
         return
+    if arguments.only not in (None, *checks):
+        sys.exit(f"no check {arguments.only!r}")
     _cases.lives = lives
     failed = []
     for name, check in checks.items():

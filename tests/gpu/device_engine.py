@@ -110,6 +110,15 @@ def allocations_of(run: Callable[[int], object]) -> int:
     raise AssertionError("more allocations than it can need")
 
 
+def load_nvidia_cublas() -> None:
+    """That of NVIDIA's Python package, if it is installed; PyTorch and JAX use it too."""
+    package = importlib.util.find_spec("nvidia")
+    for folder in package.submodule_search_locations if package else ():
+        for name in ("libcublasLt.so.*", "libcublas.so.*"):  # the second needs the first
+            for library in sorted(pathlib.Path(folder).glob(f"*/lib/{name}")):
+                ctypes.CDLL(str(library))
+
+
 class Engine:
     """The engine on the one device that the library finds."""
 
@@ -150,19 +159,14 @@ class Engine:
     def load_cublas(self, path: str | None, small: bool) -> ctypes.CDLL | None:
         """Loads the cuBLAS that the engine then finds, before anything asks for it.
 
-        path: the emulation's substitute, which is returned. None: NVIDIA's Python package, if it is
-        there, which PyTorch also loads.
+        path: the emulation's substitute, which is returned. None: load_nvidia_cublas.
         small: do not use cuBLAS: this is a sanitizer's run, and its kernels are not ours.
         """
         self.may_use_blas = not small
         if small:
             return None
         if path is None:
-            package = importlib.util.find_spec("nvidia")
-            for folder in package.submodule_search_locations if package else ():
-                for name in ("libcublasLt.so.*", "libcublas.so.*"):  # the one needs the other
-                    for library in pathlib.Path(folder).glob(f"*/lib/{name}"):
-                        ctypes.CDLL(str(library))
+            load_nvidia_cublas()
             return None
         stand_in = ctypes.CDLL(path)
         library = self.library

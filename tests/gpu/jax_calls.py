@@ -57,15 +57,6 @@ def _load(folder: pathlib.Path, engines: Mapping[str, pathlib.Path], at: pathlib
     return ctypes.CDLL(str(framework)), ctypes.CDLL(str(at / ops.name))
 
 
-def load_cublas() -> None:
-    """That of JAX, which opens it where the ops do not find it and maybe later than they."""
-    found = importlib.util.find_spec("nvidia")
-    for folder in found.submodule_search_locations if found else ():
-        for name in ("libcublasLt", "libcublas"):
-            for path in sorted(pathlib.Path(folder).glob(f"*/lib/{name}.so.*")):
-                ctypes.CDLL(str(path))
-
-
 # ---- XLA's interface, as far as a handler that does nothing needs it (xla/ffi/api/c_api.h)
 
 

@@ -8,10 +8,10 @@ checks: versions, barriers, every check, the handlers of XLA under JAX, compute-
 speeds: the shapes of `python -m bench.gpu --preset quarter` against cuDNN
 
 They write OUT/log.txt (what the programs say), OUT/results.jsonl (what became of each case) and
-OUT/bench.json; the last on stdout is a summary. A case that is wrong, hangs or ends its program
-costs that case: another process goes on behind it, twice. A call ends after --seconds, whatever
-hangs. --only: the checks of these programs alone. --emulate FOLDER: in the emulation, which is
-built there, to try this program itself.
+OUT/bench.json; the last on stdout is a summary. A case that hangs or ends its program costs that
+case: another process continues after it, until a second case does so. A call ends after --seconds,
+whatever hangs. --only: the checks of these programs alone. --emulate FOLDER: in the emulation,
+which is built there, to try this program itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ PATIENCE = 30.0  # with the emulation
 MOST_FAILURES = 40  # that the summary names
 # What is likeliest to go wrong comes first.
 FIRST = ("check_persistent.py", "check_stack_order.py", "check_tensor.py")
-# Under compute-sanitizer, with few cases of each: of memcheck, and of all of its tools.
+# Under compute-sanitizer, the first cases of each: with memcheck alone, and with racecheck and
+# synccheck too.
 SANITIZED_CASES = 4
 OF_MEMCHECK = (
     ("check.py", "numbers"),
@@ -156,9 +157,9 @@ class Stage:
             if lost == MOST_LOST or self.left() < 1:
                 what = "given up"
                 break
-        cases = [line for line in _lines(record) if "error" in line]
-        if what == "ok" and any(case["error"] is not None for case in cases):
-            what = "failed"  # in a process before the last one
+        cases = [line for line in check_program.read(record) if "error" in line]
+        if what in ("ok", "not run") and (lost or any(case["error"] is not None for case in cases)):
+            what = "failed"  # in a process before the last one, perhaps between its cases
         return Outcome(program.name, what, 0.0, cases, output)
 
     def _store(self, program: Program, outcome: Outcome) -> None:
@@ -202,13 +203,9 @@ def _what(code: int | None) -> str:
     return {0: "ok", check_program.NOT_RUN: "not run"}.get(code, "failed")
 
 
-def _lines(record: pathlib.Path) -> list[dict]:
-    return check_program.read(record) if record.exists() else []
-
-
 def _end_cases(record: pathlib.Path, code: int | None) -> bool:
     """Ends the case, if any, that has no end in the record, and returns whether there was one."""
-    lines = _lines(record)
+    lines = check_program.read(record)
     if not lines or "error" in lines[-1]:
         return False
     why = "ran out of time" if code is None else f"ended its program, exit code {code}"
@@ -298,7 +295,9 @@ def speeds(stage: Stage, arguments: argparse.Namespace) -> None:
         "-m", "bench.gpu", "--preset", "quarter", "--no-plot",
         "--library", arguments.library, "--out", stage.out / "bench.json",
     )  # fmt: skip
-    runner.call(list(command), max(stage.left(), 1), captured=False)
+    code, _ = runner.call(list(command), max(stage.left(), 1), captured=False)
+    if code != 0:
+        sys.exit(f"the benchmark {_what(code)}")
 
 
 STAGES = {"checks": checks, "speeds": speeds}
