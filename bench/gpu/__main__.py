@@ -38,7 +38,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--units", nargs="+", type=int, default=cases.UNITS)
     add("--layers", nargs="+", type=int, default=cases.LAYERS)
     add("--directions", nargs="+", type=int, choices=(1, 2), default=cases.DIRECTIONS)
-    add("--step-by-step", action="store_true", help="ours without its persistent kernels")
+    add("--path", choices=cases.PATHS, help="how ours runs the steps")
     add("--rounds", type=int, default=3, help="turns of each contender")
     add("--seconds", type=float, default=0.3, help="per contender and case")
     add("--limit", type=float, default=20, help="seconds, after which a case is ended")
@@ -57,8 +57,8 @@ def _wanted(arguments: argparse.Namespace) -> list[cases.Case]:
         arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches, arguments.steps,
         arguments.units, arguments.layers, arguments.directions,
     )  # fmt: skip
-    if arguments.step_by_step:
-        some = (dataclasses.replace(case, path=cases.STEP_BY_STEP) for case in some)
+    if arguments.path:
+        some = (dataclasses.replace(case, path=arguments.path) for case in some)
     return list(dict.fromkeys(some))
 
 

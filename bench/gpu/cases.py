@@ -16,6 +16,11 @@ UNITS = (64, 256, 512, 1024, 2048)
 LAYERS = (1,)
 DIRECTIONS = (1,)
 STEP_BY_STEP = "step by step"
+# How ours runs the steps, by the field that a case has: whether persistent kernels may, and the
+# multiply-adds from which on a step's GEMM is cuBLAS' (0: the engine's own limit).
+PATHS = {
+    "": (True, 0), STEP_BY_STEP: (False, 0), "cuBLAS": (False, 1), "StepKernel": (False, 1 << 62),
+}  # fmt: skip
 _GATES = {"lstm": 4, "gru": 3}
 
 
@@ -31,7 +36,7 @@ class Case:
     units: int
     layers: int = 1
     directions: int = 1
-    path: str = ""  # or STEP_BY_STEP: ours without its persistent kernels
+    path: str = ""  # of PATHS
 
     @property
     def layer_directions(self) -> int:

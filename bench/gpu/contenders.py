@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from bench.gpu.cases import STEP_BY_STEP, Case
+from bench.gpu.cases import PATHS, Case
 
 # RnnMode of cc/core/param_layout.h.
 _MODES = {"lstm": 2, "gru": 3}
@@ -25,7 +25,7 @@ class _Plain(ctypes.Structure):
         (name, ctypes.c_int64)
         for name in (
             *("dtype", "mode", "layers", "directions", "input", "units", "steps", "batch"),
-            *("allow_tf32", "persistent", "blas_step_work", "block_bytes"),
+            *("allow_tf32", "persistent", "blas_step_work"),
         )
     )
 
@@ -95,11 +95,7 @@ class Cudnn:
 class Ours:
     """The engine, on the stream that is PyTorch's at the moment."""
 
-    def __init__(
-        self, problem: Problem, library: ctypes.CDLL, *, blas_step_work: int = 0,
-        block_bytes: int = 0,
-    ):  # fmt: skip
-        """blas_step_work, block_bytes: of the engine's HostInterface; 0 is its own."""
+    def __init__(self, problem: Problem, library: ctypes.CDLL):
         case = problem.case
         self.problem, self.library = problem, library
         library.blockrnn_bench_open.restype = ctypes.c_void_p
@@ -108,7 +104,7 @@ class Ours:
         plain = _Plain(
             list(_TYPES.values()).index(problem.dtype), _MODES[case.cell], case.layers,
             case.directions, case.units, case.units, case.steps, case.batch, case.dtype == "tf32",
-            case.path != STEP_BY_STEP, blas_step_work, block_bytes,
+            *PATHS[case.path],
         )  # fmt: skip
         sizes = ctypes.c_int64(), ctypes.c_int64()
         library.blockrnn_bench_sizes(ctypes.byref(plain), *map(ctypes.byref, sizes))

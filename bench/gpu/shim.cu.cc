@@ -20,7 +20,7 @@ struct PlainBench {
   int64_t dtype;  // half, bfloat16, float
   int64_t mode, layers, directions, input, units, steps, batch;
   int64_t allow_tf32, persistent;
-  int64_t blas_step_work, block_bytes;  // 0: the engine's own
+  int64_t blas_step_work;  // 0: the engine's own
 };
 
 namespace blockrnn::cuda {
@@ -141,9 +141,6 @@ Error RunBench(bool backward, Bench* bench, void* stream,
   host.allow_tf32 = plain.allow_tf32 != 0;
   host.persistent = plain.persistent != 0;
   if (plain.blas_step_work != 0) host.blas_step_work = plain.blas_step_work;
-  if (plain.block_bytes != 0) {
-    host.block_bytes = static_cast<std::size_t>(plain.block_bytes);
-  }
   host.persistent_kernels = &bench->persistent_kernels;
   host.blas = cublas.blas();
   return kRuns[plain.dtype][backward ? 1 : 0](plain, pointers, host);

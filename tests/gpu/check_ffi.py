@@ -322,6 +322,14 @@ def emulation(arguments: argparse.Namespace) -> ctypes.CDLL:
     return engine
 
 
+def lives(jax) -> bool:
+    """Whether the device still computes: an illegal address ends that."""
+    try:
+        return float(jax.numpy.ones(3).sum()) == 3
+    except jax.errors.JaxRuntimeError:
+        return False
+
+
 def checks_of(ops: jax_calls.Ops) -> dict[str, Callable[[], int]]:
     dims = ((3, 5, 7), (17, 33, 31), (65, 130, 63))
     steps = ((4, 3, 5, 7), (5, 9, 15, 33), (3, 33, 32, 64))
@@ -379,7 +387,7 @@ def main() -> None:
             pathlib.Path(at), emulated,
         )  # fmt: skip
         print(ops.engine(), flush=True)
-        check_program.run(arguments, checks_of(ops))
+        check_program.run(arguments, checks_of(ops), lambda: lives(jax))
 
 
 if __name__ == "__main__":

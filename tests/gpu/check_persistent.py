@@ -42,8 +42,6 @@ LARGE = {
     "half": ((16, 64, 64, 256),),
     "double": ((20, 1, 40, 512), (12, 9, 8, 300)),
 }
-
-
 # T, B, I, H of which the emulation of an H200 has persistent kernels of 16-bit types.
 LARGE_DEVICE = (132, 227 * 1024)
 LARGE_EMULATED = (

@@ -25,12 +25,12 @@ constexpr int64_t kLine = 128;
 
 __global__ void __launch_bounds__(kThreads) EmptyKernel() {}
 
-// Meets as a persistent kernel does: after a store, which the barrier
+// Waits as a persistent kernel does: after a store, which the barrier
 // publishes, and before a load of `bytes` bytes of what all blocks have stored.
 // states: two of state_bytes each, so that none is written while it is read.
 __global__ void __launch_bounds__(kThreads, 1)
-    MeetKernel(int64_t barriers, int64_t bytes, unsigned char* states,
-               int64_t state_bytes) {
+    BarrierKernel(int64_t barriers, int64_t bytes, unsigned char* states,
+                  int64_t state_bytes) {
   BLOCKRNN_DYNAMIC_SHARED(memory);
   constexpr int kCopied = 16;
   const auto grid = cooperative_groups::this_grid();
@@ -60,9 +60,9 @@ cudaError_t SharedBytes(int* bytes) {
 }
 
 // The launches of one measurement.
-class Meetings {
+class Barriers {
  public:
-  ~Meetings() { static_cast<void>(cudaFree(states_)); }
+  ~Barriers() { static_cast<void>(cudaFree(states_)); }
 
   // bytes: at most 64 KB.
   cudaError_t Prepare(int64_t blocks, int64_t barriers, int64_t bytes) {
@@ -72,7 +72,7 @@ class Meetings {
     state_bytes_ = std::max(blocks * kLine, bytes);
     cudaError_t code = SharedBytes(&shared_bytes_);
     if (code == cudaSuccess) {
-      code = cudaFuncSetAttribute(MeetKernel,
+      code = cudaFuncSetAttribute(BarrierKernel,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   shared_bytes_);
     }
@@ -92,8 +92,8 @@ class Meetings {
     config.stream = stream;
     config.attrs = &cooperative;
     config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, MeetKernel, barriers_, bytes_, states_,
-                              state_bytes_);
+    return cudaLaunchKernelEx(&config, BarrierKernel, barriers_, bytes_,
+                              states_, state_bytes_);
   }
 
  private:
@@ -136,20 +136,21 @@ Error Time(int64_t count, const Launch& launch, double* microseconds) {
 using blockrnn::cuda::Error;
 using blockrnn::cuda::ToError;
 
-// The time of `launches` cooperative kernels of `blocks` blocks that meet
+// The time of `launches` cooperative kernels of `blocks` blocks that pass
 // `barriers` times each, and load `bytes` bytes after each barrier. Null for
 // success, else the error.
 EXPORT Error blockrnn_time_barriers(int64_t blocks, int64_t launches,
                                     int64_t barriers, int64_t bytes,
                                     double* microseconds) {
-  blockrnn::cuda::Meetings meetings;
+  blockrnn::cuda::Barriers barriers_kernel;
   cudaStream_t stream = nullptr;
   if (Error error = ToError(blockrnn::cuda::TheStream(&stream))) return error;
-  if (Error error = ToError(meetings.Prepare(blocks, barriers, bytes))) {
+  if (Error error = ToError(barriers_kernel.Prepare(blocks, barriers, bytes))) {
     return error;
   }
   return blockrnn::cuda::Time(
-      launches, [&] { return ToError(meetings.Launch(stream)); }, microseconds);
+      launches, [&] { return ToError(barriers_kernel.Launch(stream)); },
+      microseconds);
 }
 
 // The time of so many kernels of `blocks` blocks that do nothing.

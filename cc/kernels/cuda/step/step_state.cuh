@@ -165,7 +165,7 @@ __device__ __forceinline__ void CopyState(const StepGemm<T>& gemm,
   const int64_t from_step = row_step * weights.depth;
   const int to_step = row_step * part.row_stride * kFour / kElements;
   // The copies are on the critical path of a step, so all that they have in
-  // common is computed here, and depths in 32 bits.
+  // common is computed here, and depths in 32 bits: nothing has 2^31 columns.
   const int in_column = static_cast<int>(part.first) * kFour;
   int left_of_depth = static_cast<int>(weights.depth) - in_column;
   const int left_of_column = static_cast<int>(weights.column) - in_column;
