@@ -46,7 +46,8 @@ def test_the_quarter_has_each_step_by_step_case_persistent_too():
     assert len(slow) == 3
     assert {dataclasses.replace(case, path="") for case in slow} < set(found)
     assert {case.dtype for case in found} == set(cases.DTYPES)
-    every = program._wanted(program._arguments(["--preset", "quarter", "--path", cases.STEP_BY_STEP]))
+    switches = ("--preset", "quarter", "--path", cases.STEP_BY_STEP)
+    every = program._wanted(program._arguments(switches))
     assert len(every) == len(found) - 3 and all(case.path for case in every)
 
 

@@ -136,21 +136,20 @@ Error Time(int64_t count, const Launch& launch, double* microseconds) {
 using blockrnn::cuda::Error;
 using blockrnn::cuda::ToError;
 
-// The time of `launches` cooperative kernels of `blocks` blocks that pass
-// `barriers` times each, and load `bytes` bytes after each barrier. Null for
+// The time of `launches` cooperative kernels of `blocks` blocks with
+// `barriers` barriers each, and a load of `bytes` bytes after each. Null for
 // success, else the error.
 EXPORT Error blockrnn_time_barriers(int64_t blocks, int64_t launches,
                                     int64_t barriers, int64_t bytes,
                                     double* microseconds) {
-  blockrnn::cuda::Barriers barriers_kernel;
+  blockrnn::cuda::Barriers kernel;
   cudaStream_t stream = nullptr;
   if (Error error = ToError(blockrnn::cuda::TheStream(&stream))) return error;
-  if (Error error = ToError(barriers_kernel.Prepare(blocks, barriers, bytes))) {
+  if (Error error = ToError(kernel.Prepare(blocks, barriers, bytes))) {
     return error;
   }
   return blockrnn::cuda::Time(
-      launches, [&] { return ToError(barriers_kernel.Launch(stream)); },
-      microseconds);
+      launches, [&] { return ToError(kernel.Launch(stream)); }, microseconds);
 }
 
 // The time of so many kernels of `blocks` blocks that do nothing.
