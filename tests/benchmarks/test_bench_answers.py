@@ -163,7 +163,7 @@ def test_pages_are_what_the_results_give():
 
 def test_a_section_that_nothing_answers_is_refused():
     page = "<!-- bench:begin {} -->\n<!-- bench:end {} -->"
-    for name in ("nonsense", "gpu"):
+    for name in ("nonsense", "derivatives"):
         with pytest.raises(ValueError, match=f"no question {name} with a result"):
             pages.rewritten(page.format(name, name), STORED)
     with pytest.raises(ValueError, match="no section"):
