@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import pickle
 import sys
@@ -149,6 +150,17 @@ def test_a_failure_leaves_the_old_file(convert):
     pathlib.Path("out.pt").write_text("as it was")
     refused(convert, "in.npz out.pt --to torch", 1, "resets after")
     assert pathlib.Path("out.pt").read_text() == "as it was"
+
+
+def test_what_cannot_be_finished_is_removed(convert, monkeypatch):
+    make(GRU)
+
+    def replace(*paths):
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "replace", replace)
+    refused(convert, "in.npz out.pt --to torch", 1, "no room")
+    assert os.listdir() == ["in.npz"]
 
 
 def test_a_model_that_onnx_refuses_is_not_written(convert, monkeypatch):
