@@ -415,11 +415,12 @@ def no_scratch(engine) -> int:
         want = sequence_oracle.forward(cell, values, call.oracle_options())
         given = given_backward(call, values, want)
         for run, arrays in ((engine.forward, values), (engine.backward, given)):
-            device_engine.allocations_of(
+            needed = device_engine.allocations_of(
                 lambda n, run=run, arrays=arrays: run(
                     dataclasses.replace(call, scratch_calls=n), arrays
                 )
             )
+            assert needed > 0, "asks for no scratch"
 
     return check_program.each(CELLS, check)
 

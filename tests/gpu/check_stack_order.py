@@ -61,9 +61,10 @@ def failed_allocations(stack: Stack) -> int:
         call = Call(net, steps, 2, (steps, 1), dropout=0.5)
         for run in both_directions(stack, call, "half"):
             with stack.engine.running_late():
-                device_engine.allocations_of(
+                needed = device_engine.allocations_of(
                     lambda n, run=run: run(options=Options(scratch_calls=n))
                 )
+            assert needed > 0, "asks for no scratch"
 
     return check_program.each(cases, check)
 

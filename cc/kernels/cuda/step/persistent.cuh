@@ -144,8 +144,8 @@ __device__ __forceinline__ void RunPersistentStage(
         first->value = ReadOperands(work.gemm, work.epilogue, range, elements);
       }
       first->read = false;
-      const auto* panel = ResidentWeights(work, shared) +
-                          tile.held * work.stage.chunks * kChunkFours<T>;
+      const auto* panel =
+          ResidentWeights(work, shared) + tile.held * PanelFours<T>(work.stage);
       PersistentSums<kRows, Work> of_lane;
       for (int left = work.stage.chunks; left > 0;) {
         const int count = std::min(work.stage.chunks_per_load, left);

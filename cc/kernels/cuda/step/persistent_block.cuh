@@ -129,8 +129,8 @@ __device__ __forceinline__ int SliceStride(int chunks) {
 template <class T>
 inline constexpr int kChunkFours = kPanelColumns*(kChunk<T> / kFour);
 template <class T>
-__device__ __forceinline__ int64_t PanelFours(const PackedWeights<T>& weights) {
-  return weights.chunks() * kChunkFours<T>;
+__device__ __forceinline__ int PanelFours(const PersistentStage& stage) {
+  return stage.chunks * kChunkFours<T>;
 }
 
 template <class Work>
@@ -146,7 +146,7 @@ __device__ __forceinline__ void LoadResidentWeights(
     const PersistentShare<Work>& share, const PersistentShared& shared) {
   using T = typename Work::Element;
   const PackedWeights<T>& weights = share.work().gemm.weights;
-  const int64_t size = PanelFours(weights);
+  const int64_t size = PanelFours<T>(share.work().stage);
   const auto* from = reinterpret_cast<const PackedFour<T>*>(weights.packed);
   PackedFour<T>* to = ResidentWeights(share.work(), shared);
   constexpr int kUnits = PersistentShare<Work>::kUnits;
