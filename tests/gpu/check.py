@@ -13,8 +13,6 @@ import device_engine
 import numpy as np
 from helpers import block_cells, compare, covering, tolerances
 
-# Enough tiles for the larger tile of the GEMM: of the gates, then of d_x.
-LARGE_DIMS = ((289, 9, 417), (290, 421, 33))
 # More slices than warps in the peepholes' sums.
 LONG_DIMS = ((1, 1, 1), (300, 1, 5), (1000, 1, 33))
 SMALL_DIMS = ((1, 1, 1), (2, 3, 5), (17, 33, 31), (0, 3, 5), (3, 5, 0), (3, 0, 5), (33, 9, 65))
@@ -74,16 +72,6 @@ def numbers(engine, dims_list) -> int:
     return check_program.each(cases, check)
 
 
-def large(engine) -> int:
-    """The larger tile of the GEMM."""
-    cases = itertools.product(block_cells.OPS.values(), LARGE_DIMS, ("float", "bfloat16"))
-
-    def check(op, dims, dtype) -> None:
-        check_random(engine, op, dims, dtype, op.attr_cases[-1])
-
-    return check_program.each(cases, check)
-
-
 def long_batches(engine) -> int:
     """Sums of the peepholes' gradients over many slices of rows."""
 
@@ -91,27 +79,6 @@ def long_batches(engine) -> int:
         check_random(engine, block_cells.LSTM_GRAD, dims, dtype, {"use_peephole": True})
 
     return check_program.each(itertools.product(block_cells.DTYPES, LONG_DIMS), check)
-
-
-def tiles_agree(engine) -> int:
-    """The bits of a row do not depend on how many rows come with it, so neither on the tile.
-
-    For the emulation, where the order of a sum is all there is. A GPU's compiler may fuse a
-    multiplication and an addition of the epilogue in one tile's kernel and not in the other's.
-    """
-    cases = ((block_cells.GRU, LARGE_DIMS[0]), (block_cells.GRU_GRAD, LARGE_DIMS[1]))
-
-    def check(op, dims) -> None:
-        batch, inputs, units = dims
-        many = encoded_inputs(op, (batch, inputs, units), "float")
-        few = {
-            name: value[:3] if op.inputs[name][0] == "B" else value for name, value in many.items()
-        }
-        outputs = engine.run(op, (batch, inputs, units), "float", many, {})
-        for name, value in engine.run(op, (3, inputs, units), "float", few, {}).items():
-            assert compare.bits(outputs[name][:3]) == compare.bits(value), f"{op.name}: {name}"
-
-    return check_program.each(cases, check)
 
 
 def clips(engine) -> int:
@@ -223,6 +190,7 @@ def zeros(engine) -> int:
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
     engine = device_engine.Engine(arguments)
+    engine.load_cublas(arguments.cublas, arguments.small)
     dims = SMALL_DIMS if arguments.small else block_cells.ODD_DIMS + block_cells.EMPTY_DIMS
 
     checks = {
@@ -236,9 +204,6 @@ def main() -> None:
         checks["special values"] = lambda: special_values(engine)
         checks["failed allocations"] = lambda: no_scratch(engine)
         checks["long batches"] = lambda: long_batches(engine)
-        checks["large tiles"] = lambda: large(engine)
-    if engine.emulated:
-        checks["tiles agree"] = lambda: tiles_agree(engine)
     check_program.run(arguments, checks, engine.lives)
 
 

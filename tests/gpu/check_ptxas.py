@@ -83,9 +83,7 @@ def summary(kernels: list[Kernel]) -> list[str]:
     groups: dict[tuple[str, str], list[Kernel]] = {}
     for kernel in kernels:
         name = re.sub(r"^void |\(anonymous namespace\)::", "", names[kernel.symbol])
-        template = (
-            re.match(r"GateGemmKernel<\d+|\w+", name).group(0).replace("<", ", rows per warp ")
-        )
+        template = re.match(r"\w+", name).group(0)
         groups.setdefault((template, kernel.architecture), []).append(kernel)
     return [
         f"{template}, {architecture}: {len(group)} kernels, "

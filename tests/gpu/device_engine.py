@@ -299,7 +299,9 @@ class Engine:
         all, and their gradients, which the engine then leaves to its caller, are missing.
         """
         numbers = dict(zip(("dims.batch", "dims.input", "dims.units"), dims, strict=True))
-        numbers |= {"identity": identity, "scratch_calls": scratch_calls}
+        numbers |= {
+            "identity": identity, "scratch_calls": scratch_calls, "with_blas": self.may_use_blas,
+        }  # fmt: skip
         missing = set(_UNREAD.get(op.name, ()))
         if "wci" in op.inputs:
             # The attributes' defaults are the op's; the engine has none of its own.

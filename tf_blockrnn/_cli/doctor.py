@@ -105,7 +105,7 @@ def _cuda(cuda: dict, found: dict) -> list[tuple[str, str]]:
         lines.append((f"GPU {number}", _gpu(details, cuda["architectures"])))
     if not gpus:
         return lines
-    without = f"none, so that sequences fail on a GPU ({found['cublas_problem']})"
+    without = f"none, so that ops fail on a GPU ({found['cublas_problem']})"
     driver = ("driver", f"of CUDA {found['driver']}" if found["driver"] else "not found")
     return [*lines, driver, ("cuBLAS", found["cublas"] or without)]
 

@@ -12,8 +12,7 @@
 namespace blockrnn::cuda {
 
 // Calls element(row, unit) for all of [rows, units]. One block per
-// multiprocessor is requested, as for GateGemmKernel, so that registers do not
-// spill.
+// multiprocessor is requested, so that registers do not spill.
 template <class Element>
 __global__ void __launch_bounds__(kThreads, 1)
     PointwiseKernel(Tiles<kWarps> tiles, Element element) {

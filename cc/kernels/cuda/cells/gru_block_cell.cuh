@@ -16,37 +16,39 @@ namespace blockrnn::cuda {
 
 // [x, h_prev] · w_ru  →  r, u, h_prev ∘ r
 template <class T, class Activations>
-struct GruGatesEpilogue {
+struct GruGatesElement {
   using C = ComputeType<T>;
   GruCellForwardArgs<T> args;
-  C* u;         // [B, H]
-  C* h_prev_r;  // [B, H]
+  const C* sums;  // [B, 2H], gates r, u
+  C* u;           // [B, H]
+  T* h_prev_r;    // [B, H]
 
-  __device__ void operator()(int64_t row, int64_t unit,
-                             const C (&sums)[kGruGates]) const {
+  __device__ void operator()(int64_t row, int64_t unit) const {
     const int64_t units = args.dims.units;
     const int64_t at = row * units + unit;
-    const C r_bar = sums[kGruRu.r] + Load(args.b_ru, kGruRu.r * units + unit);
-    const C u_bar = sums[kGruRu.u] + Load(args.b_ru, kGruRu.u * units + unit);
-    const GruGates<C> out =
-        GruForwardGates<Activations>(r_bar, u_bar, Load(args.h_prev, at));
+    const auto bar = [&](int gate) {
+      return sums[(row * kGruGates + gate) * units + unit] +
+             Load(args.b_ru, gate * units + unit);
+    };
+    const GruGates<C> out = GruForwardGates<Activations>(
+        bar(kGruRu.r), bar(kGruRu.u), Load(args.h_prev, at));
     Store(args.r, at, out.r);
     StoreBoth(args.u, u, at, out.u);
-    h_prev_r[at] = out.h_prev_r;
+    Store(h_prev_r, at, out.h_prev_r);
   }
 };
 
 // [x, h_prev ∘ r] · w_c  →  c, h
 template <class T, class Activations>
-struct GruStateEpilogue {
+struct GruStateElement {
   using C = ComputeType<T>;
   GruCellForwardArgs<T> args;
-  const C* u;  // [B, H]
+  const C* sums;  // [B, H]
+  const C* u;     // [B, H]
 
-  __device__ void operator()(int64_t row, int64_t unit,
-                             const C (&sums)[1]) const {
+  __device__ void operator()(int64_t row, int64_t unit) const {
     const int64_t at = row * args.dims.units + unit;
-    const C c_bar = sums[0] + Load(args.b_c, unit);
+    const C c_bar = sums[at] + Load(args.b_c, unit);
     const GruState<C> out =
         GruForwardState<Activations>(c_bar, u[at], Load(args.h_prev, at));
     Store(args.c, at, out.c);
@@ -57,45 +59,32 @@ struct GruStateEpilogue {
 template <class T, class Activations>
 Error GruForward(const GruCellForwardArgs<T>& args, const HostInterface& host) {
   using C = ComputeType<T>;
-  const auto [rows, input, units] = args.dims;
-  const int64_t gates = kGruGates * units;
+  const int64_t rows = args.dims.batch;
+  const int64_t units = args.dims.units;
+  C* gate_sums = nullptr;
+  C* state_sums = nullptr;
   C* u = nullptr;
-  C* h_prev_r = nullptr;
-  const GateGemm<T, T, T, kGruGates, false> to_gates = {
-      rows,
-      units,
-      {args.x, input, args.w_ru, gates, input},
-      {args.h_prev, units, Offset(args.w_ru, input * gates), gates, units}};
+  T* h_prev_r = nullptr;
   Error error = nullptr;
   if ((error = ComputedInPlace(host, args.u, rows * units, &u)) ||
-      (error = Allocate(host, rows * units, &h_prev_r)) ||
-      (error =
-           RunGateGemm(host, to_gates,
-                       GruGatesEpilogue<T, Activations>{args, u, h_prev_r}))) {
+      (error = AllocateStored(host, rows * units, &h_prev_r)) ||
+      (error = MultiplyBoth(host, args.dims, args.x, args.h_prev, args.w_ru,
+                            kGruGates * units, &gate_sums)) ||
+      (error = RunPointwise(
+           host, rows, units,
+           GruGatesElement<T, Activations>{args, gate_sums, u, h_prev_r})) ||
+      (error = MultiplyBoth<T>(host, args.dims, args.x, h_prev_r, args.w_c,
+                               units, &state_sums))) {
     return error;
   }
-  const GateGemm<T, C, T, 1, false> to_state = {
-      rows,
-      units,
-      {args.x, input, args.w_c, units, input},
-      {h_prev_r, units, Offset(args.w_c, input * units), units, units}};
-  return RunGateGemm(host, to_state, GruStateEpilogue<T, Activations>{args, u});
+  return RunPointwise(host, rows, units,
+                      GruStateElement<T, Activations>{args, state_sums, u});
 }
-
-// Intermediate results of a backward step, unrounded.
-template <class T>
-struct GruBackwardScratch {
-  using C = ComputeType<T>;
-  C* d_c_bar = nullptr;   // [B, H]
-  C* d_ru_bar = nullptr;  // [B, 2H], gates r, u
-  C* d_hr = nullptr;      // [B, H]
-};
 
 // d_h  →  d_c_bar, d_u_bar
 template <class T>
 struct GruStateGradElement {
   GruCellBackwardArgs<T> args;
-  GruBackwardScratch<T> scratch;
 
   __device__ void operator()(int64_t row, int64_t unit) const {
     const int64_t units = args.dims.units;
@@ -103,100 +92,69 @@ struct GruStateGradElement {
     const int64_t at_u = (row * kGruGates + kGruRu.u) * units + unit;
     const auto out = GruBackwardState(Load(args.d_h, at), Load(args.u, at),
                                       Load(args.c, at), Load(args.h_prev, at));
-    StoreBoth(args.d_c_bar, scratch.d_c_bar, at, out.d_c_bar);
-    StoreBoth(args.d_r_bar_u_bar, scratch.d_ru_bar, at_u, out.d_u_bar);
+    Store(args.d_c_bar, at, out.d_c_bar);
+    Store(args.d_r_bar_u_bar, at_u, out.d_u_bar);
   }
 };
 
-// The GEMMs of a backward step. One kernel serves all three; all threads take
-// the same branch.
-enum class GruGradGemm {
-  kReset,  // d_c_bar · w_cᵀ, h columns  →  d_hr, d_r_bar
-  kInput,  // d_c_bar · w_cᵀ + [d_r_bar d_u_bar] · w_ruᵀ, x columns  →  d_x
-  kPrevious,  // [d_r_bar d_u_bar] · w_ruᵀ, h columns  →  d_h_prev
-};
-
+// d_c_bar · w_cᵀ, h columns  →  d_r_bar
 template <class T>
-struct GruGradEpilogue {
-  using C = ComputeType<T>;
+struct GruResetGradElement {
   GruCellBackwardArgs<T> args;
-  GruBackwardScratch<T> scratch;
-  GruGradGemm gemm;
+  const ComputeType<T>* c_sums;  // [B, I+H]
 
-  __device__ void operator()(int64_t row, int64_t unit,
-                             const C (&sums)[1]) const {
-    switch (gemm) {
-      case GruGradGemm::kReset:
-        return Reset(row, unit, sums[0]);
-      case GruGradGemm::kInput:
-        return Store(args.d_x, row * args.dims.input + unit, sums[0]);
-      case GruGradGemm::kPrevious:
-        return Previous(row * args.dims.units + unit, sums[0]);
-    }
-  }
-
- private:
-  __device__ __forceinline__ void Reset(int64_t row, int64_t unit,
-                                        C d_hr) const {
+  __device__ void operator()(int64_t row, int64_t unit) const {
+    const int64_t input = args.dims.input;
     const int64_t units = args.dims.units;
     const int64_t at = row * units + unit;
     const int64_t at_r = (row * kGruGates + kGruRu.r) * units + unit;
-    const C d_r_bar =
-        GruBackwardReset(d_hr, Load(args.h_prev, at), Load(args.r, at));
-    StoreBoth(args.d_r_bar_u_bar, scratch.d_ru_bar, at_r, d_r_bar);
-    scratch.d_hr[at] = d_hr;
+    Store(args.d_r_bar_u_bar, at_r,
+          GruBackwardReset(c_sums[row * (input + units) + input + unit],
+                           Load(args.h_prev, at), Load(args.r, at)));
   }
-  __device__ __forceinline__ void Previous(int64_t at, C dh1) const {
-    const C d_h_prev =
-        GruBackwardPrevious(dh1, scratch.d_hr[at], Load(args.r, at),
-                            Load(args.d_h, at), Load(args.u, at));
-    Store(args.d_h_prev, at, d_h_prev);
+};
+
+// d_c_bar · w_cᵀ, [d_r_bar d_u_bar] · w_ruᵀ  →  d_x, d_h_prev
+template <class T>
+struct GruInputGradElement {
+  GruCellBackwardArgs<T> args;
+  const ComputeType<T>* c_sums;   // [B, I+H]
+  const ComputeType<T>* ru_sums;  // [B, I+H]
+
+  __device__ void operator()(int64_t row, int64_t column) const {
+    const int64_t input = args.dims.input;
+    const int64_t units = args.dims.units;
+    const int64_t sum = row * (input + units) + column;
+    if (column < input) {
+      Store(args.d_x, row * input + column, c_sums[sum] + ru_sums[sum]);
+      return;
+    }
+    const int64_t at = row * units + column - input;
+    Store(args.d_h_prev, at,
+          GruBackwardPrevious(ru_sums[sum], c_sums[sum], Load(args.r, at),
+                              Load(args.d_h, at), Load(args.u, at)));
   }
 };
 
 template <class T>
 Error GruBackward(const GruCellBackwardArgs<T>& args,
                   const HostInterface& host) {
-  using C = ComputeType<T>;
-  const auto [rows, input, units] = args.dims;
-  const int64_t gates = kGruGates * units;
-  GruBackwardScratch<T> scratch;
+  const int64_t rows = args.dims.batch;
+  const int64_t units = args.dims.units;
+  ComputeType<T>* c_sums = nullptr;
+  ComputeType<T>* ru_sums = nullptr;
   Error error = nullptr;
-  if ((error = ComputedInPlace(host, args.d_c_bar, rows * units,
-                               &scratch.d_c_bar)) ||
-      (error = ComputedInPlace(host, args.d_r_bar_u_bar, rows * gates,
-                               &scratch.d_ru_bar)) ||
-      (error = Allocate(host, rows * units, &scratch.d_hr)) ||
+  if ((error = RunPointwise(host, rows, units, GruStateGradElement<T>{args})) ||
+      (error = MultiplyTransposed<T>(host, args.dims, args.d_c_bar, args.w_c,
+                                     units, &c_sums)) ||
       (error = RunPointwise(host, rows, units,
-                            GruStateGradElement<T>{args, scratch}))) {
+                            GruResetGradElement<T>{args, c_sums})) ||
+      (error = MultiplyTransposed<T>(host, args.dims, args.d_r_bar_u_bar,
+                                     args.w_ru, kGruGates * units, &ru_sums))) {
     return error;
   }
-
-  using BackwardGemm = GateGemm<C, C, T, 1, true>;
-  const auto run = [&](const BackwardGemm& gemm, GruGradGemm which) {
-    return RunGateGemm(host, gemm, GruGradEpilogue<T>{args, scratch, which});
-  };
-  const BackwardGemm to_reset = {
-      rows,
-      units,
-      {scratch.d_c_bar, units, Offset(args.w_c, input * units), units, units},
-      {}};
-  if ((error = run(to_reset, GruGradGemm::kReset))) return error;
-
-  // Without units both parts are empty, and d_x becomes zeros.
-  const BackwardGemm to_x = {
-      rows,
-      input,
-      {scratch.d_c_bar, units, args.w_c, units, units},
-      {scratch.d_ru_bar, gates, args.w_ru, gates, gates}};
-  if ((error = run(to_x, GruGradGemm::kInput))) return error;
-
-  const BackwardGemm to_h = {
-      rows,
-      units,
-      {scratch.d_ru_bar, gates, Offset(args.w_ru, input * gates), gates, gates},
-      {}};
-  return run(to_h, GruGradGemm::kPrevious);
+  return RunPointwise(host, rows, args.dims.input + units,
+                      GruInputGradElement<T>{args, c_sums, ru_sums});
 }
 
 template <class T>

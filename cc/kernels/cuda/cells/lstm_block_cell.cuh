@@ -18,25 +18,27 @@ namespace blockrnn::cuda {
 
 // [x, h_prev] · w  →  all seven outputs
 template <class T, class Activations>
-struct LstmEpilogue {
+struct LstmElement {
   using C = ComputeType<T>;
   LstmCellForwardArgs<T> args;
-  C cell_clip;  // infinity: not clipped
+  const C* sums;  // [B, 4H]
+  C cell_clip;    // infinity: not clipped
 
-  __device__ void operator()(int64_t row, int64_t unit,
-                             const C (&sums)[kLstmGates]) const {
+  __device__ void operator()(int64_t row, int64_t unit) const {
     constexpr LstmGateLayout kLayout = kLstmIcfo;
     const int64_t units = args.dims.units;
     const int64_t at = row * units + unit;
-    LstmPreActivations<C> bar;
-    bar.i_bar = sums[kLayout.i] + Load(args.b, kLayout.i * units + unit);
-    bar.ci_bar = sums[kLayout.ci] + Load(args.b, kLayout.ci * units + unit);
-    bar.f_bar = sums[kLayout.f] + Load(args.b, kLayout.f * units + unit);
-    bar.o_bar = sums[kLayout.o] + Load(args.b, kLayout.o * units + unit);
+    C bars[kLstmGates];
+#pragma unroll
+    for (int gate = 0; gate < kLstmGates; ++gate) {
+      bars[gate] = sums[(row * kLstmGates + gate) * units + unit] +
+                   Load(args.b, gate * units + unit);
+    }
     const bool use_peephole = args.options.use_peephole;
     const LstmStep<C> out = blockrnn::LstmForward<Activations, true, true>(
-        bar, Load(args.cs_prev, at), LoadPeepholes(args, unit, use_peephole),
-        C(args.options.forget_bias), cell_clip, use_peephole);
+        SelectGates(kLayout, bars), Load(args.cs_prev, at),
+        LoadPeepholes(args, unit, use_peephole), C(args.options.forget_bias),
+        cell_clip, use_peephole);
     Store(args.i, at, out.i);
     Store(args.cs, at, out.cs);
     Store(args.f, at, out.f);
@@ -50,16 +52,14 @@ struct LstmEpilogue {
 template <class T, class Activations>
 Error LstmForward(const LstmCellForwardArgs<T>& args,
                   const HostInterface& host) {
-  const auto [rows, input, units] = args.dims;
-  const int64_t gates = kLstmGates * units;
-  GateGemm<T, T, T, kLstmGates, false> gemm;
-  gemm.rows = rows;
-  gemm.units = units;
-  gemm.first = {args.x, input, args.w, gates, input};
-  gemm.second = {args.h_prev, units, Offset(args.w, input * gates), gates,
-                 units};
-  const ComputeType<T> cell_clip = CellClip<ComputeType<T>>(args.options);
-  return RunGateGemm(host, gemm, LstmEpilogue<T, Activations>{args, cell_clip});
+  ComputeType<T>* sums = nullptr;
+  if (Error error = MultiplyBoth(host, args.dims, args.x, args.h_prev, args.w,
+                                 kLstmGates * args.dims.units, &sums)) {
+    return error;
+  }
+  return RunPointwise(host, args.dims.batch, args.dims.units,
+                      LstmElement<T, Activations>{
+                          args, sums, CellClip<ComputeType<T>>(args.options)});
 }
 
 // cs_grad, h_grad  →  dicfo, cs_prev_grad, and the terms of the peepholes' sums
