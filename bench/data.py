@@ -21,6 +21,17 @@ class Weights:
     r: np.ndarray  # [gates, H, H]   recurrent weights
     b: np.ndarray  # [gates, H]      one bias; a peer with two takes zeros for the recurrent one
 
+    def beside(self, order: tuple[int, ...]) -> list[np.ndarray]:
+        """[I, gates * H], [H, gates * H] and [gates * H], the gates in `order`."""
+        return [
+            np.concatenate([part[gate] for gate in order], axis=-1)
+            for part in (self.w, self.r, self.b)
+        ]
+
+    def below(self, order: tuple[int, ...]) -> list[np.ndarray]:
+        """The same with weights as [out, in]."""
+        return [np.ascontiguousarray(part.T) for part in self.beside(order)]
+
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
@@ -30,18 +41,10 @@ class Arrays:
     weights: tuple[Weights, ...]  # layer by layer, each direction of it
     cotangent: np.ndarray  # [T, B, D * H]   the loss is sum(h * cotangent)
 
-    # Of the first layer direction, for peers that run only one.
     @property
-    def w(self) -> np.ndarray:
-        return self.weights[0].w
-
-    @property
-    def r(self) -> np.ndarray:
-        return self.weights[0].r
-
-    @property
-    def b(self) -> np.ndarray:
-        return self.weights[0].b
+    def first(self) -> Weights:
+        """Of the first layer direction, for peers that run only one."""
+        return self.weights[0]
 
 
 def make(case: Case) -> Arrays:
@@ -71,18 +74,3 @@ def make(case: Case) -> Arrays:
         # The outputs at steps of padding differ between libraries: no peer may depend on them.
         arrays.cotangent[~case.valid()] = 0
     return arrays
-
-
-def gates_beside(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
-    """[gates, rows, H] → [rows, gates * H], the gates in `order`."""
-    return np.ascontiguousarray(np.concatenate([array[gate] for gate in order], axis=-1))
-
-
-def gates_below(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
-    """[gates, rows, H] → [gates * H, rows], the gates in `order`: weights as [out, in]."""
-    return np.ascontiguousarray(np.concatenate([array[gate].T for gate in order], axis=0))
-
-
-def bias(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
-    """[gates, H] → [gates * H], the gates in `order`."""
-    return np.ascontiguousarray(array[list(order)].reshape(-1))

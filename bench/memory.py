@@ -1,26 +1,22 @@
 """Peak memory of forward and backward, and what `recompute` saves of it.
 
-Each contender runs in a fresh process, `python -m bench.memory PEER CASE`, which prints one JSON
-line: how far the peak of the resident set rose above its value before the first call of this case.
-A small case runs first, so that code pages, thread stacks and tracing are not counted.
+Each contender runs in a fresh process: how far does the peak of the resident set rise above its
+value before the first call of this case? A small case runs first, so that code pages, thread stacks
+and tracing are not counted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
-import json
 import pathlib
 import resource
-import subprocess
-import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
-from bench import data, machine, tidy, timing
-from bench.peers import PEERS, base, ours
-from bench.process import environment, root
+from bench import data, machine, process, tidy, timing
+from bench.peers import PEERS, ours, worker
 from bench.shapes import Case
 
 # Of `recompute`: False keeps everything, True chooses.
@@ -47,34 +43,32 @@ def _peak_bytes() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _measure_here(name: str, case: Case) -> dict[str, Any]:
-    """In this process: the rise of the peak, or why there is none."""
-    entry = PEERS[name]
+def _measure_here(name: str, case: Case) -> int:
+    """In this process: the rise of the peak."""
     batch, steps, inputs, units = _SMALL
     small = dataclasses.replace(case, batch=batch, steps=steps, inputs=inputs, units=units)
-    try:
-        module = importlib.import_module(f"bench.peers.{entry.module}")
-        peer = module.Peer(entry.option, machine.cores())
-        peer.prepare(small, data.make(small)).call()
-        prepared = peer.prepare(case, data.make(case))
-    except base.Absent as reason:
-        return {"missing": str(reason)}
+    peer = worker.peer(name, machine.cores())
+    peer.prepare(small, data.make(small)).call()
+    prepared = peer.prepare(case, data.make(case))
     _reset_peak()
     before = _resident_bytes()
     for _ in range(_CALLS):
         prepared.call()
-    return {"unit": "bytes", "median": _peak_bytes() - before}
+    return _peak_bytes() - before
+
+
+def _serve(connection: Connection, name: str, case: Case) -> None:
+    connection.send(worker.guarded(_measure_here, name, case))
 
 
 def measure(name: str, case: Case, threads: int) -> dict[str, Any]:
-    """In a fresh process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.memory", name, json.dumps(dataclasses.asdict(case))],
-        env=environment(name, threads), cwd=root(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        return {"missing": done.stderr.strip()[-500:]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    """In a fresh process: the rise of the peak, or why there is none."""
+    child = process.Child(_serve, name, case, **process.environment(name, threads))
+    with contextlib.closing(child):
+        try:
+            return {"unit": "bytes", "median": child.receive()}
+        except process.NoAnswer as reason:
+            return {"missing": str(reason)}
 
 
 def measure_peers(case: Case, threads: int, note: Callable[[str], None]) -> list[tidy.Row]:
@@ -100,7 +94,3 @@ def measure_recompute(
         rows.append({**case.fields(), "contender": name, **measure("ours", some, threads)})
         runners[name] = timing.in_process(peer.prepare(some, data.make(some)).call)
     return rows + tidy.measured(case.fields(), runners, plan, note)
-
-
-if __name__ == "__main__":
-    print(json.dumps(_measure_here(sys.argv[1], Case(**json.loads(sys.argv[2])))))

@@ -1,106 +1,116 @@
-"""The parent's handle on a peer process."""
+"""The parent's handle on a process that measures, and on that of a peer."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import multiprocessing
 import os
 import pathlib
 import signal
-import subprocess
-import sys
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
 
 from bench import timing
-from bench.peers import PEERS
+from bench.peers import PEERS, worker
 
-_ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-
-class PeerError(Exception):
-    """The peer answered with an error, or its process ended."""
+_SECONDS_TO_END = 3  # by itself, and after each signal
+_SECONDS_TO_DIE = 60  # once its end of the connection is closed
 
 
-class PeerAbsent(Exception):
-    """The peer is not available, or does not support this case."""
+class NoAnswer(Exception):
+    """A process has failed, has ended, or has been ended: for this reason."""
 
 
-def root() -> pathlib.Path:
-    """The folder that `bench` and `tf_blockrnn` are imported from."""
-    return _ROOT
+class Child:
+    """A process of its own, with a connection that objects go through, and more environment.
+
+    serve: called there with the connection and `arguments`.
+    """
+
+    def __init__(self, serve: Callable[..., None], *arguments: Any, **environment: str) -> None:
+        context = multiprocessing.get_context("spawn")  # threads and CUDA do not survive a fork
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, *arguments), daemon=True)
+        with mock.patch.dict(os.environ, environment):  # read where libraries are loaded
+            self._process.start()
+        theirs.close()  # so that the end of the process is seen here
+
+    def alive(self) -> bool:
+        """Whether the process is still running."""
+        return self._process.is_alive()
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process, if it is still running."""
+        if self.alive():
+            os.kill(self._process.pid, number)
+
+    def send(self, request: Any) -> None:
+        with contextlib.suppress(BrokenPipeError):  # receive() reports the reason
+            self._connection.send(request)
+
+    def receive(self, seconds: float | None = None) -> Any:
+        """What the process sends; `NoAnswer` for a Failure, if it ends, or if `seconds` pass."""
+        try:
+            if self._connection.poll(seconds):
+                answer = self._connection.recv()
+                if isinstance(answer, worker.Failure):
+                    raise NoAnswer(answer.reason)
+                return answer
+        except (EOFError, ConnectionResetError):
+            self._process.join(_SECONDS_TO_DIE)
+            code = self._process.exitcode or 0
+            why = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        else:
+            why = f"no answer in {seconds:g} s"
+        self.close()
+        raise NoAnswer(why)
+
+    def close(self) -> None:
+        """Ends the process; one that does not end by itself says where it is, by faulthandler."""
+        self._connection.close()
+        self._process.join(_SECONDS_TO_END)
+        for number in (signal.SIGABRT, signal.SIGKILL):
+            if self.alive():
+                self.signal(number)
+                self._process.join(_SECONDS_TO_END)
 
 
 def environment(name: str, threads: int) -> dict[str, str]:
-    """The environment of a peer: the same number of threads for each library, and no GPU."""
-    count = str(threads)
-    return (
-        os.environ
-        | dict(PEERS[name].environment)
-        | {
-            "OMP_NUM_THREADS": count,
-            "MKL_NUM_THREADS": count,
-            "OPENBLAS_NUM_THREADS": count,
-            "CUDA_VISIBLE_DEVICES": "",
-            "KERAS_BACKEND": "tensorflow",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
-        }
-    )
+    """Of a peer's process: the same number of threads for each library, and no GPU."""
+    libraries = ("OMP", "MKL", "OPENBLAS")
+    return {
+        **{f"{library}_NUM_THREADS": str(threads) for library in libraries},
+        "CUDA_VISIBLE_DEVICES": "",
+        "KERAS_BACKEND": "tensorflow",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **dict(PEERS[name].environment),
+    }
 
 
-class PeerProcess:
+class PeerProcess(Child):
     """One peer in a process of its own, which is stopped while other peers are measured.
 
     It is stopped by a signal, because thread pools continue to spin for milliseconds after a call,
     on a core that the next contender needs.
     """
 
-    def __init__(self, name: str, threads: int, log: TextIO) -> None:
-        self.name = name
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.peers.worker", name, str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            env=environment(name, threads), cwd=_ROOT,
-            start_new_session=True,  # Ctrl-C is for the parent, which ends its peers in order
-        )  # fmt: skip
+    def __init__(self, name: str, threads: int, log: pathlib.Path) -> None:
+        super().__init__(worker.serve, name, threads, log, **environment(name, threads))
 
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """Sends a request, waits for the answer, stops the process again."""
-        process = self._process
-        process.send_signal(signal.SIGCONT)
+    def ask(self, verb: str, *arguments: Any) -> Any:
+        """What a method of worker.Server returns; the process is stopped again."""
+        self.signal(signal.SIGCONT)
+        self.send((verb, arguments))
         try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            raise PeerError(f"{self.name} died, exit code {process.wait()}")
-        process.send_signal(signal.SIGSTOP)
-        answer = json.loads(line)
-        if "absent" in answer:
-            raise PeerAbsent(answer["absent"])
-        if "error" in answer:
-            raise PeerError(answer["error"])
-        return answer
+            return self.receive()
+        finally:
+            self.signal(signal.SIGSTOP)
 
     def runner(self) -> timing.Runner:
         """The prepared case as a Runner for timing.alternate."""
-        return lambda calls, warm: self.ask(do="run", calls=calls, warm=warm)["times"]
-
-    def alive(self) -> bool:
-        """Whether the process is still running."""
-        return self._process.poll() is None
+        return lambda calls, warm: self.ask("run", calls, warm)
 
     def close(self) -> None:
-        """Ends the process."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGCONT)
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+        self.signal(signal.SIGCONT)
+        super().close()

@@ -11,15 +11,15 @@ and --rounds trade time for less noise. --help of a verb has its options.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
+import os
 import pathlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import machine, op_cases, pages, provenance, questions, shapes, tables, tidy, timing
+from bench import cells, machine, pages, provenance, questions, shapes, tables, tidy, timing
 from bench.peers import PEERS
 
 _QUICK = timing.Plan(rounds=2, seconds=0.02)
@@ -50,7 +50,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
             help="cells, kinds (infer, train), sets or variants of the rows, or ops")  # fmt: skip
         if bench in _PEER_BENCHES:
             add("--peers", nargs="+", choices=tuple(PEERS))
-            add("--log", type=pathlib.Path, help="file for what the peers print")
+            add("--log", type=pathlib.Path, default=os.devnull, help="file for what peers print")
     show = verbs.add_parser("show", help="print the tables of a result and redo its plots")
     show.add_argument("file", type=pathlib.Path, help="a JSON file that the bench wrote")
     page = verbs.add_parser("pages", help="write the generated parts of README.md and docs/")
@@ -98,9 +98,9 @@ def _cases(args: argparse.Namespace, bench: str) -> list[Any]:
     only, chosen = getattr(args, "only", ()), _shapes(args)
     if bench != "cells":
         return shapes.cases(bench, only, chosen)
-    if wrong := set(only) - set(op_cases.OPS):
+    if wrong := set(only) - set(cells.OPS):
         raise ValueError(f"cells has no {', '.join(sorted(wrong))}")
-    return list(itertools.product(only or op_cases.OPS, chosen or shapes.CELL_SHAPES))
+    return list(itertools.product(only or cells.OPS, chosen or shapes.CELL_SHAPES))
 
 
 def _peers(args: argparse.Namespace, cases: Sequence[shapes.Case]) -> list[str]:
@@ -113,14 +113,12 @@ def _peers(args: argparse.Namespace, cases: Sequence[shapes.Case]) -> list[str]:
 def _processes(args: argparse.Namespace, bench: str, cases: Sequence[shapes.Case]) -> Any:
     from bench import sequences
 
-    with contextlib.ExitStack() as stack:
-        path = getattr(args, "log", None)
-        log = stack.enter_context(path.open("w", encoding="utf-8")) if path else None
-        return sequences.run(bench, cases, _peers(args, cases), _plan(args), args.threads, log)
+    log = getattr(args, "log", pathlib.Path(os.devnull))
+    return sequences.run(bench, cases, _peers(args, cases), _plan(args), args.threads, log)
 
 
 def _in_process(args: argparse.Namespace, bench: str, cases: Sequence[Any]) -> Any:
-    from bench import calls, cells, jit, memory, steps
+    from bench import calls, jit, memory, steps
     from bench.peers import tensorflow_base
 
     plan, threads = _plan(args), args.threads

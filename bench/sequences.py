@@ -7,15 +7,14 @@ run, is the limit that all are compared with.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import tempfile
+import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from bench import tidy, timing
 from bench.peers import PEERS, is_ours
-from bench.process import PeerAbsent, PeerError, PeerProcess
+from bench.process import NoAnswer, PeerProcess
 from bench.shapes import Case
 
 # Sweeps show how the cost grows. Keras is left out: tracing its graphs takes seconds per shape.
@@ -33,7 +32,7 @@ Checks = dict[str, dict[str, float]]
 class Pool:
     """The peer processes, started when first needed, and restarted after they have ended."""
 
-    def __init__(self, threads: int, log: TextIO) -> None:
+    def __init__(self, threads: int, log: pathlib.Path) -> None:
         self._threads, self._log = threads, log
         self._processes: dict[str, PeerProcess] = {}
 
@@ -56,10 +55,10 @@ def measure_peak(pool: Pool, names: Iterable[str]) -> dict[str, Any]:
     for name in names:
         for size in _PEAK_SIZES:
             try:
-                answer = pool.get(name).ask(do="gemm", size=size, calls=_PEAK_CALLS)
-            except (PeerAbsent, PeerError):
+                times = pool.get(name).ask("gemm", size, _PEAK_CALLS)
+            except NoAnswer:
                 break
-            gflops = 2e-9 * size**3 / min(answer["times"])
+            gflops = 2e-9 * size**3 / min(times)
             if gflops > best["gflops"]:
                 who = f"TensorFlow, beside {name}" if is_ours(name) else name
                 best = {"gflops": gflops, "by": f"{who}, {size}x{size}x{size}"}
@@ -110,8 +109,8 @@ def _prepare(
     for name in names:
         note(f"preparing {name}")
         try:
-            entries[name] = pool.get(name).ask(do="prepare", case=dataclasses.asdict(case))
-        except (PeerAbsent, PeerError) as reason:
+            entries[name] = {"check": pool.get(name).ask("prepare", case)}
+        except NoAnswer as reason:
             entries[name] = {"missing": str(reason)}
     for which in {form(name, case.cell) for name in names}:
         checks = {
@@ -138,7 +137,7 @@ def _measure(
     runners = {name: pool.get(name).runner() for name, e in entries.items() if "check" in e}
     try:
         rows = tidy.measured(case.fields(), runners, plan, note)
-    except PeerError as error:
+    except NoAnswer as error:
         rows = []
         for name in runners:
             entries[name] = {"missing": f"the case was aborted: {error}"}
@@ -153,26 +152,25 @@ def run(
     peers: Sequence[str],
     plan: timing.Plan,
     threads: int,
-    log: TextIO | None = None,
+    log: pathlib.Path,
 ) -> dict[str, Any]:
     """Measures all `cases` for all `peers`; returns the result as it is stored in the JSON.
 
-    The output of the peers is written to `log`.
+    The output of the peers is appended to `log`.
     """
-    with tempfile.TemporaryFile("w") as scratch:
-        pool = Pool(threads, log or scratch)
+    pool = Pool(threads, log)
 
-        def measure(case: Case, note: Callable[[str], None]) -> list[tidy.Row]:
-            sweep = case.group.startswith("sweep")
-            names = [p for p in peers if PEERS[p].does(case) and (not sweep or p in _SWEEP_PEERS)]
-            return _measure(pool, case, names, plan, note)
+    def measure(case: Case, note: Callable[[str], None]) -> list[tidy.Row]:
+        sweep = case.group.startswith("sweep")
+        names = [p for p in peers if PEERS[p].does(case) and (not sweep or p in _SWEEP_PEERS)]
+        return _measure(pool, case, names, plan, note)
 
-        try:
-            result = tidy.new(bench, threads, plan)
-            result["peaks"] = [measure_peak(pool, peers)]  # at the start and at the end
-            tidy.collect(result, cases, measure)
-            if not result["interrupted"]:
-                result["peaks"].append(measure_peak(pool, peers))
-        finally:
-            pool.close()
+    try:
+        result = tidy.new(bench, threads, plan)
+        result["peaks"] = [measure_peak(pool, peers)]  # at the start and at the end
+        tidy.collect(result, cases, measure)
+        if not result["interrupted"]:
+            result["peaks"].append(measure_peak(pool, peers))
+    finally:
+        pool.close()
     return result

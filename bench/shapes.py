@@ -127,9 +127,6 @@ BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
-# The average length of the rows of a batch, as a share of T.
-LENGTHS = {"full": 1.0, "spread": 0.5, "half": 0.5}
-
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -252,7 +249,8 @@ BENCHES: dict[str, tuple[Block, ...]] = {
     ),
     "stacks": (
         Block("grid", GRID, _ALL, variants=tuple(
-            {"layers": 2, "directions": 2, "lengths": lengths} for lengths in LENGTHS
+            {"layers": 2, "directions": 2, "lengths": lengths}
+            for lengths in ("full", "spread", "half")
         )),
     ),
     "bfloat16": (Block("grid", BFLOAT16, variants=({"dtype": "bfloat16"}, {})),),

@@ -36,7 +36,7 @@ def measured(
     case: Mapping[str, Any],
     runners: Mapping[str, timing.Runner],
     plan: timing.Plan,
-    note: Callable[[str], None],
+    note: Callable[[str], None] = lambda _: None,
     per: int = 1,
 ) -> list[Row]:
     """A row for each of the contenders of a case, which are timed alternately."""

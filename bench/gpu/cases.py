@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-CELLS = ("lstm", "gru")
-KINDS = ("infer", "train")
-# float32 with TensorFlow's and PyTorch's TF32 switched off, and on.
-DTYPES = ("float", "tf32", "half", "bfloat16")
-BATCHES = (1, 8, 32, 128)
-STEPS = (50, 500)
-UNITS = (64, 256, 512, 1024, 2048)
-LAYERS = (1,)
-DIRECTIONS = (1,)
+NAMED = ("cells", "kinds", "dtypes")
+# The values of each field of a case that are measured unless others are asked for.
+GRID: dict[str, Sequence[Any]] = {
+    "cells": ("lstm", "gru"),
+    "kinds": ("infer", "train"),
+    # float32 with TensorFlow's and PyTorch's TF32 switched off, and on.
+    "dtypes": ("float", "tf32", "half", "bfloat16"),
+    "batches": (1, 8, 32, 128),
+    "steps": (50, 500),
+    "units": (64, 256, 512, 1024, 2048),
+    "layers": (1,),
+    "directions": (1,),
+}
 STEP_BY_STEP = "step by step"
 # How ours runs the steps, by the field that a case has: whether persistent kernels may, and the
 # multiply-adds from which on a step's GEMM is cuBLAS' (0: the engine's own limit).
@@ -38,6 +43,11 @@ class Case:
     directions: int = 1
     path: str = ""  # of PATHS
 
+    def fields(self) -> dict[str, Any]:
+        """The fields of a row of a result; the shape is B, T, H."""
+        fields = dataclasses.asdict(self)
+        return fields | {"shape": [fields.pop(name) for name in ("batch", "steps", "units")]}
+
     @property
     def layer_directions(self) -> int:
         return self.layers * self.directions
@@ -50,20 +60,9 @@ class Case:
         return forward * self.steps * self.batch * (3 if self.kind == "train" else 1)
 
 
-def all_cases(
-    cells: Sequence[str] = CELLS,
-    kinds: Sequence[str] = KINDS,
-    dtypes: Sequence[str] = DTYPES,
-    batches: Sequence[int] = BATCHES,
-    steps: Sequence[int] = STEPS,
-    units: Sequence[int] = UNITS,
-    layers: Sequence[int] = LAYERS,
-    directions: Sequence[int] = DIRECTIONS,
-) -> Iterator[Case]:
-    for values in itertools.product(
-        cells, kinds, dtypes, batches, steps, units, layers, directions
-    ):
-        yield Case(*values)
+def all_cases(**others: Sequence[Any]) -> list[Case]:
+    """Those of GRID, or of other values than its own."""
+    return [Case(*values) for values in itertools.product(*(GRID | others).values())]
 
 
 def _train(dtype: str, batch: int, units: int, cell: str = "lstm", **others: object) -> Case:

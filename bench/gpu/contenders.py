@@ -100,7 +100,7 @@ class Ours:
         self.problem, self.library = problem, library
         library.blockrnn_bench_open.restype = ctypes.c_void_p
         library.blockrnn_bench_run.restype = ctypes.c_char_p
-        library.blockrnn_bench_persistent_kernels.restype = ctypes.c_int64
+        library.blockrnn_persistent_kernels.restype = ctypes.c_int64
         plain = _Plain(
             list(_TYPES.values()).index(problem.dtype), _MODES[case.cell], case.layers,
             case.directions, case.units, case.units, case.steps, case.batch, case.dtype == "tf32",
@@ -120,10 +120,6 @@ class Ours:
         given = [problem.x, problem.h, problem.c, self.params, self.output]
         self._forward = _pointers([*given, *self.last, self.reserve if training else None])
         self._backward = _pointers([*given, problem.output_grad, self.reserve, *self.grads])
-
-    def persistent_kernels(self) -> int:
-        """Persistent kernels queued so far."""
-        return self.library.blockrnn_bench_persistent_kernels(self.bench)
 
     def close(self) -> None:
         self.library.blockrnn_bench_close(self.bench)
@@ -205,14 +201,10 @@ def event_runner(function: Callable[[], object], stream: torch.cuda.Stream, cloc
 
 def libraries(library: ctypes.CDLL) -> dict[str, object]:
     """What computes on both sides."""
-    library.blockrnn_bench_cublas.restype = ctypes.c_char_p
-    path = library.blockrnn_bench_cublas()
+    library.blockrnn_blas_path.restype = ctypes.c_char_p
+    path = library.blockrnn_blas_path()
     return {
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),
         "cublas": None if path is None else pathlib.Path(path.decode()).name,
     }
-
-
-def load(library: pathlib.Path) -> ctypes.CDLL:
-    return ctypes.CDLL(str(library))

@@ -1,4 +1,4 @@
-"""What a measurement on a GPU says: a line for each case, and a summary."""
+"""What a measurement on a GPU says: its rows, a line for each case, and a summary."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ from collections.abc import Sequence
 
 from bench import tables, timing
 from bench.gpu.cases import Case, Gpu
-from bench.gpu.rows import Row
 from bench.questions import BY_KEY
+from bench.tidy import Row
 
 _FIELDS = (*BY_KEY["gpu"].rows, "path")
-# Less than this times cuDNN's speed is worth a look.
-_SLOW = 0.9
 
 
-def _name(rows: Sequence[Row]) -> str:
-    """Of the case, as in the table."""
-    return tables.Line({key: rows[0][key] for key in _FIELDS}, {}).name()
+def checked(rows: Sequence[Row], disagreement: float, most: float, kernels: int) -> list[Row]:
+    """The rows of a case, ours first, whose times do not count if the two disagree by more than
+    `most`. kernels: persistent ones of one of our calls."""
+    ours, *others = rows
+    ours = ours | {"persistent_kernels": kernels, "disagreement": disagreement}
+    if not disagreement <= most:
+        ours["missing"] = f"the two disagree by {disagreement:.2g}"
+    return [ours, *others]
 
 
-def _missing(rows: Sequence[Row]) -> str | None:
-    return rows[0].get("missing")
+def failed(case: Case, why: str) -> list[Row]:
+    """The row of a case without a number."""
+    return [{**case.fields(), "contender": "ours", "missing": why}]
 
 
 def _ratio(rows: Sequence[Row]) -> float:
@@ -31,6 +35,7 @@ def _ratio(rows: Sequence[Row]) -> float:
 
 def line(case: Case, rows: Sequence[Row], gpu: Gpu) -> str:
     """The times of a case, and what else tells why they are what they are."""
+    name = tables.Line({key: rows[0][key] for key in _FIELDS}, {}).name()
     parts = [f"{row['contender']} {1e3 * row['median']:.1f} µs" for row in rows if "median" in row]
     ours = rows[0]
     if "median" in ours:
@@ -42,20 +47,17 @@ def line(case: Case, rows: Sequence[Row], gpu: Gpu) -> str:
         ]
         if shortest := gpu.shortest_seconds(case):
             parts.append(f"{1e5 * shortest / ours['median']:.0f}% of the GPU's multiply-adds")
-    if why := _missing(rows):
-        parts.append(f"MISSING: {why}")
-    return f"{_name(rows)}: {', '.join(parts)}"
+    if "missing" in ours:
+        parts.append(f"MISSING: {ours['missing']}")
+    return f"{name}: {', '.join(parts)}"
 
 
 def summary(measured: Sequence[Sequence[Row]], wanted: int) -> str:
-    """How many of the wanted cases have a ratio, those without one, and of ours as the engine
-    chooses the mean and the slow ones."""
-    good = [rows for rows in measured if not _missing(rows)]
-    lines = [f"{len(good)} of {wanted} cases have a ratio"]
-    ratios = {_name(rows): _ratio(rows) for rows in good if not rows[0]["path"]}
-    if some := ratios.values():
-        mean = timing.geometric_mean(list(some))
-        lines[0] += f", cuDNN / ours: mean {mean:.2f}, {min(some):.2f} to {max(some):.2f}"
-    lines += [f"slow: {name}, {ratio:.2f}" for name, ratio in ratios.items() if ratio < _SLOW]
-    lines += [f"missing: {_name(rows)}, {why}" for rows in measured if (why := _missing(rows))]
-    return "\n".join(lines)
+    """How many of the wanted cases have a ratio, and the mean of those of ours as the engine
+    chooses its kernels."""
+    good = [rows for rows in measured if "missing" not in rows[0]]
+    text = f"{len(good)} of {wanted} cases have a ratio"
+    if ratios := [_ratio(rows) for rows in good if not rows[0]["path"]]:
+        mean = timing.geometric_mean(ratios)
+        text += f", cuDNN / ours: mean {mean:.2f}, {min(ratios):.2f} to {max(ratios):.2f}"
+    return text

@@ -12,6 +12,7 @@
 #include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
+#include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -68,7 +69,6 @@ struct Bench {
   PlainBench plain;
   Arena forward;
   Arena backward;
-  int64_t persistent_kernels = 0;
 };
 
 RnnGeometry GeometryOf(const PlainBench& plain) {
@@ -91,14 +91,9 @@ Args ArgsOf(const PlainBench& plain) {
   return args;
 }
 
-template <class P>
-void Set(P** field, void* pointer) {
-  *field = static_cast<P*>(pointer);
-}
-
-template <class... Fields>
-void Fill(void* const* pointers, Fields*... fields) {
-  (Set(fields, *pointers++), ...);
+template <class... T>
+void Fill(void* const* pointers, T**... fields) {
+  ((*fields = static_cast<T*>(*pointers++)), ...);
 }
 
 template <class T>
@@ -141,7 +136,7 @@ Error RunBench(bool backward, Bench* bench, void* stream,
   host.allow_tf32 = plain.allow_tf32 != 0;
   host.persistent = plain.persistent != 0;
   if (plain.blas_step_work != 0) host.blas_step_work = plain.blas_step_work;
-  host.persistent_kernels = &bench->persistent_kernels;
+  host.persistent_kernels = &persistent_kernels;
   host.blas = cublas.blas();
   return kRuns[plain.dtype][backward ? 1 : 0](plain, pointers, host);
 }
@@ -158,11 +153,6 @@ EXPORT void* blockrnn_bench_open(const PlainBench* plain) {
 
 EXPORT void blockrnn_bench_close(void* bench) {
   delete static_cast<Bench*>(bench);
-}
-
-// Blocks of steps that ran as a persistent kernel, in all calls so far.
-EXPORT int64_t blockrnn_bench_persistent_kernels(const void* bench) {
-  return static_cast<const Bench*>(bench)->persistent_kernels;
 }
 
 // Elements of params, bytes of a reserve space.
@@ -182,8 +172,4 @@ EXPORT Error blockrnn_bench_run(int backward, void* bench, void* stream,
                                 void* const* pointers) {
   return blockrnn::cuda::RunBench(backward != 0, static_cast<Bench*>(bench),
                                   stream, pointers);
-}
-
-EXPORT const char* blockrnn_bench_cublas() {
-  return blockrnn::cuda::FindCublas().path;
 }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import faulthandler
 import pathlib
 import subprocess
-import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bench import timing
-from bench.gpu import build, cases, rows
+from bench import tidy, timing
+from bench.gpu import build, cases, report
+from bench.peers.worker import guarded
 
 
 def _ask_driver(name: str) -> str:
@@ -49,11 +50,13 @@ def stamp(library: Any) -> dict[str, Any]:
     return {"gpu": dataclasses.asdict(gpu), "libraries": below | contenders.libraries(library)}
 
 
-def measure(case: cases.Case, library: Any, clock_hz: float, plan: timing.Plan) -> list[rows.Row]:
+def measure(case: cases.Case, library: Any, clock_hz: float, plan: timing.Plan) -> list[tidy.Row]:
+    """The rows of a case."""
     import torch
 
     from bench.gpu import contenders
 
+    torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         problem = contenders.Problem(case, "cuda")
@@ -62,19 +65,20 @@ def measure(case: cases.Case, library: Any, clock_hz: float, plan: timing.Plan) 
         try:
             theirs.joins = True
             found, cudnn_ran = build.cudnn_ran(theirs.run)
+            before = library.blockrnn_persistent_kernels()
             disagreement = contenders.disagreement(ours.run(), found)
+            kernels = library.blockrnn_persistent_kernels() - before
             theirs.joins = False
             stream.synchronize()
-            kernels = ours.persistent_kernels()
+            # PyTorch has kernels of its own for bfloat16 where its cuDNN is older than 9.13.
+            other = "cudnn" if cudnn_ran else "pytorch"
             runners = {
                 name: contenders.event_runner(contender.run, stream, clock_hz)
-                for name, contender in (("ours", ours), ("cudnn", theirs))
+                for name, contender in (("ours", ours), (other, theirs))
             }
-            return rows.measured(
-                case, timing.alternate(runners, plan), cudnn_ran=cudnn_ran,
-                persistent_kernels=kernels, disagreement=disagreement,
-                most=contenders.MOST_DISAGREEMENT[case.dtype],
-            )  # fmt: skip
+            rows = tidy.measured(case.fields(), runners, plan)
+            most = contenders.MOST_DISAGREEMENT[case.dtype]
+            return report.checked(rows, disagreement, most, kernels)
         finally:
             ours.close()
 
@@ -88,30 +92,13 @@ def load_cudnn() -> None:
 
 
 def serve(connection: Connection, path: pathlib.Path, plan: timing.Plan) -> None:
-    """Sends the stamp, then for each case its rows and whether this process can go on: after an
-    access that is not allowed every call of CUDA fails."""
+    """Sends the stamp, then for each case its rows or the failure."""
     faulthandler.enable()
-    import torch
-
-    from bench.gpu import contenders
-
-    library = contenders.load(path)
-    stamped = stamp(library)
     load_cudnn()
+    library = ctypes.CDLL(str(path))  # after PyTorch, whose cuBLAS it uses, too
+    stamped = stamp(library)
     connection.send(stamped)
     with contextlib.suppress(EOFError):  # the parent has closed the connection
-        usable = True
-        while usable:
+        while True:
             case = connection.recv()
-            try:
-                measured = measure(case, library, stamped["gpu"]["clock_hz"], plan)
-            except Exception as error:  # of PyTorch, CUDA, the engine or this program
-                traceback.print_exc()
-                first_line = str(error).partition("\n")[0]
-                measured = rows.failed(case, f"{type(error).__name__}: {first_line}")
-            try:
-                torch.cuda.synchronize()
-                torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
-            except RuntimeError:
-                usable = False
-            connection.send((measured, usable))
+            connection.send(guarded(measure, case, library, stamped["gpu"]["clock_hz"], plan))

@@ -12,10 +12,6 @@ from bench.data import Arrays
 from bench.shapes import Case
 
 
-class Absent(Exception):
-    """This peer cannot run here or does not support the case; the message has the reason."""
-
-
 @dataclasses.dataclass
 class Outcome:
     """The results of one call, for the check that all peers compute the same."""
@@ -33,7 +29,10 @@ class Prepared:
 
 
 class Peer(Protocol):
-    """An adapter. Its constructor imports the library and sets the threads."""
+    """An adapter. Its constructor imports the library and sets the threads.
+
+    It may have a method gemm(size) too, which returns a function to measure the GEMM peak.
+    """
 
     def __init__(self, option: str, threads: int) -> None: ...
 

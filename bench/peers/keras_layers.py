@@ -21,12 +21,10 @@ def set_weights(layer: Any, case: Case, arrays: data.Arrays) -> None:
     """Builds a layer, Keras' own or ours, with the weights of a case."""
     order = _LSTM if case.cell == "lstm" else _GRU
     layer.build((case.batch, case.steps, case.inputs))
-    bias = data.bias(arrays.b, order)
+    w, r, bias = arrays.first.beside(order)
     if case.cell == "gru" and layer.reset_after:
         bias = np.stack([bias, np.zeros_like(bias)])  # input bias, recurrent bias
-    layer.set_weights(
-        [data.gates_beside(arrays.w, order), data.gates_beside(arrays.r, order), bias]
-    )
+    layer.set_weights([w, r, bias])
 
 
 class Peer:
@@ -42,10 +40,8 @@ class Peer:
         self._layers = keras.layers
         self._ours = None
         if whose == "ours":
-            try:
-                import tf_blockrnn
-            except ImportError as error:
-                raise base.Absent(f"tf_blockrnn does not import: {error}") from error
+            import tf_blockrnn
+
             self._ours, self._layers = tf_blockrnn, tf_blockrnn.layers
 
     def _layer(self, case: Case, arrays: data.Arrays) -> Any:

@@ -26,11 +26,9 @@ class Peer:
     """
 
     def __init__(self, option: str, threads: int) -> None:
-        try:
-            import onnx
-            import onnxruntime
-        except ImportError as error:
-            raise base.Absent("onnx or onnxruntime is not installed") from error
+        import onnx
+        import onnxruntime
+
         self._onnx, self._runtime = onnx, onnxruntime
         form, *more = option.split(",")
         self._linear_before_reset = int(form == "after")
@@ -87,13 +85,12 @@ class Peer:
         """The weights and biases of a layer, direction by direction."""
         first = layer * case.directions
         order = _ORDERS[case.cell]
-        values: tuple[list[np.ndarray], ...] = ([], [], [])
+        parts = []
         for weights in arrays.weights[first : first + case.directions]:
-            bias = data.bias(weights.b, order)
-            values[0].append(data.gates_below(weights.w, order))
-            values[1].append(data.gates_below(weights.r, order))
-            values[2].append(np.concatenate([bias, np.zeros_like(bias)]))
-        return {name: np.stack(value) for name, value in zip(names[:3], values, strict=True)}
+            w, r, bias = weights.below(order)
+            parts.append((w, r, np.concatenate([bias, np.zeros_like(bias)])))
+        stacked = map(np.stack, zip(*parts, strict=True))
+        return dict(zip(names[:3], stacked, strict=True))
 
     def _quantised(self, model: bytes) -> bytes:
         """The model with weights in int8 and inputs quantised at each call."""

@@ -17,9 +17,8 @@ _RESET_UPDATE, _CANDIDATE = (0, 1), (2,)
 def function_weights(cell: str, arrays: data.Arrays) -> list[np.ndarray]:
     """The arguments of tf_blockrnn.lstm or gru after x."""
     order = tuple(range(GATES[cell]))  # both functions take the canonical order
-    weights = [data.gates_beside(arrays.w, order), data.gates_beside(arrays.r, order)]
-    bias = data.bias(arrays.b, order)
-    return [*weights, bias, np.zeros_like(bias)] if cell == "gru" else [*weights, bias]
+    w, r, bias = arrays.first.beside(order)
+    return [w, r, bias, np.zeros_like(bias)] if cell == "gru" else [w, r, bias]
 
 
 class Peer:
@@ -33,10 +32,8 @@ class Peer:
     def __init__(self, option: str, threads: int) -> None:
         self._tf = tensorflow_base.start(threads)
         self._option = option
-        try:
-            import tf_blockrnn
-        except ImportError as error:
-            raise base.Absent(f"tf_blockrnn does not import: {error}") from error
+        import tf_blockrnn
+
         self._library = tf_blockrnn
 
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
@@ -47,8 +44,9 @@ class Peer:
         elif case.cell == "gru":
             model = self._block_gru(arrays)
         else:
-            raw_ops = self._raw_ops("BlockLSTMV2")
-            model = stock_tf.block_lstm(self._tf, raw_ops, arrays, grad_op=False)
+            model = stock_tf.block_lstm(
+                self._tf, self._library.raw_ops, arrays, grad_op=False
+            )  # fmt: skip
         return tensorflow_base.prepared(self._tf, model, case.kind == "train")
 
     def _function(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:
@@ -64,13 +62,14 @@ class Peer:
         )
 
     def _stack(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:
-        tf, raw_ops = self._tf, self._raw_ops("CudnnRNNV3")
+        tf, raw_ops = self._tf, self._library.raw_ops
         order = tuple(range(GATES[case.cell]))  # cuDNN's gates are in the canonical order
-        blocks = [data.gates_below(m, order) for w in arrays.weights for m in (w.w, w.r)]
+        matrices, biases = [], []
         for weights in arrays.weights:
-            bias = data.bias(weights.b, order)
-            blocks += [bias, np.zeros_like(bias)]
-        params = tf.Variable(np.concatenate([block.ravel() for block in blocks]))
+            w, r, bias = weights.below(order)
+            matrices += [w, r]
+            biases += [bias, np.zeros_like(bias)]
+        params = tf.Variable(np.concatenate([part.ravel() for part in matrices + biases]))
         state = tf.zeros([case.layers * case.directions, case.batch, case.units])
         lengths = tf.constant(case.row_lengths(), tf.int32)
 
@@ -97,18 +96,12 @@ class Peer:
         """TensorFlow's GEMM, which on some processors is twice as fast as other libraries'."""
         return tensorflow_base.gemm(self._tf, size)
 
-    def _raw_ops(self, op: str) -> Any:
-        raw_ops = self._library.raw_ops
-        if not hasattr(raw_ops, op):
-            raise base.Absent(f"not there: tf_blockrnn.raw_ops.{op}")
-        return raw_ops
-
     def _block_gru(self, arrays: data.Arrays) -> tensorflow_base.Model:
-        tf, raw_ops = self._tf, self._raw_ops("BlockGRU")
+        tf, raw_ops = self._tf, self._library.raw_ops
 
         def weights(gates: tuple[int, ...]) -> tuple[Any, Any]:
-            parts = [data.gates_beside(arrays.w, gates), data.gates_beside(arrays.r, gates)]
-            return tf.Variable(np.concatenate(parts)), tf.Variable(data.bias(arrays.b, gates))
+            w, r, bias = arrays.first.beside(gates)
+            return tf.Variable(np.concatenate([w, r])), tf.Variable(bias)
 
         w_ru, b_ru = weights(_RESET_UPDATE)
         w_c, b_c = weights(_CANDIDATE)

@@ -16,10 +16,8 @@ class Peer:
     """`option` is the precision of the weights. A call of one step is `Session.step`."""
 
     def __init__(self, option: str, threads: int) -> None:
-        try:
-            from tf_blockrnn import inference, weights
-        except ImportError as error:
-            raise base.Absent(f"tf_blockrnn does not import: {error}") from error
+        from tf_blockrnn import inference, weights
+
         self._inference, self._weights = inference, weights
         self._precision, self._threads = option, threads
 

@@ -17,10 +17,8 @@ _ORDER = (0, 1, 2, 3)
 
 def block_lstm(tf: Any, raw_ops: Any, arrays: data.Arrays, grad_op: bool) -> tensorflow_base.Model:
     """BlockLSTMV2 of `raw_ops`, ours or TensorFlow's; backward by its Grad op or by the tape."""
-    w = np.concatenate(
-        [data.gates_beside(arrays.w, _ORDER), data.gates_beside(arrays.r, _ORDER)], axis=0
-    )
-    x, w, b = tf.Variable(arrays.x), tf.Variable(w), tf.Variable(data.bias(arrays.b, _ORDER))
+    w, r, b = arrays.first.beside(_ORDER)
+    x, w, b = (tf.Variable(value) for value in (arrays.x, np.concatenate([w, r]), b))
     steps, batch, units = arrays.cotangent.shape
     state, peephole = tf.zeros([batch, units]), tf.zeros([units])
     cotangent, nothing = tf.constant(arrays.cotangent), tf.zeros([steps, batch, units])

@@ -11,6 +11,8 @@ from bench import data
 from bench.peers import base
 from bench.shapes import GATES, Case
 
+_PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
 
 class Peer:
     """Time-major, which is PyTorch's default and needs no transpose.
@@ -20,10 +22,8 @@ class Peer:
     """
 
     def __init__(self, option: str, threads: int) -> None:
-        try:
-            import torch
-        except ImportError as error:
-            raise base.Absent("PyTorch is not installed") from error
+        import torch
+
         torch.set_num_threads(threads)
         torch.set_num_interop_threads(1)
         self._torch = torch
@@ -40,14 +40,9 @@ class Peer:
         with torch.no_grad():
             for number, weights in enumerate(arrays.weights):
                 level, direction = divmod(number, case.directions)
-                bias = data.bias(weights.b, order)
-                values = {
-                    "weight_ih": data.gates_below(weights.w, order),
-                    "weight_hh": data.gates_below(weights.r, order),
-                    "bias_ih": bias,
-                    "bias_hh": np.zeros_like(bias),
-                }
-                for name, value in values.items():
+                w, r, bias = weights.below(order)
+                values = (w, r, bias, np.zeros_like(bias))
+                for name, value in zip(_PARAMETERS, values, strict=True):
                     parameter = getattr(layer, f"{name}_l{level}{'_reverse' * direction}")
                     parameter.copy_(torch.from_numpy(value))
         return layer.to(getattr(torch, case.dtype))

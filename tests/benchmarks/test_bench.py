@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.children import ROOT, assert_ok, run_python
 
-from bench import calls, data, jit, op_cases, questions, sequences, shapes, steps, tidy, timing
+from bench import calls, cells, data, jit, questions, sequences, shapes, steps, tidy, timing
 from bench import run as command
 from bench.peers import PEERS, tensorflow_base, worker
 
@@ -56,7 +56,7 @@ def test_a_quick_run_answers_its_questions(quick, bench):
 
 def test_ops_and_both_measurements_of_recompute_are_complete(quick):
     rows = tidy.read(quick[0] / "cells.json")["rows"]
-    wanted = {(op, shape) for op in op_cases.OPS for shape in ((1, 8, 8), (3, 7, 9))}
+    wanted = {(op, shape) for op in cells.OPS for shape in ((1, 8, 8), (3, 7, 9))}
     assert {(row["op"], tuple(row["shape"])) for row in rows} == wanted
     rows = tidy.read(quick[0] / "recompute.json")["rows"]
     found = {(row["contender"], row["unit"]) for row in rows}
@@ -163,36 +163,28 @@ def servers(monkeypatch) -> dict[str, worker.Server]:
 )
 def test_the_layers_of_all_peers_compute_the_same(servers, cell, variant):
     case = _layer_case(variant, cell)
-    request = {"do": "prepare", "case": dataclasses.asdict(case)}
-    checks = {
-        name: server.answer(dict(request))["check"]
-        for name, server in servers.items()
-        if PEERS[name].does(case)
-    }
+    checks = {n: server.prepare(case) for n, server in servers.items() if PEERS[n].does(case)}
     assert len(checks) == (2 if variant == "recurrent_dropout" else 3)
     assert sequences.disagreement(checks) == {}
     assert all(check["x_grad_norm"] > 0 for check in checks.values())
 
 
 def test_dropout_is_fixed_for_the_check_and_acts(servers):
-    server, case = servers["ours_layer"], _layer_case("recurrent_dropout")
-    request = {"do": "prepare", "case": dataclasses.asdict(case)}
-    check = server.answer(dict(request))["check"]
+    server = servers["ours_layer"]
+    check = server.prepare(_layer_case("recurrent_dropout"))
     prepared = server._prepared
     # What is timed draws anew at each call, what is checked does not.
     assert prepared.call()[0].numpy().tolist() != prepared.call()[0].numpy().tolist()
     assert prepared.outcome().h.tolist() == prepared.outcome().h.tolist()
-    plain = server.answer(dict(request, case=dataclasses.asdict(_layer_case("plain"))))["check"]
-    assert sequences.disagreement({"a": check, "b": plain})
+    assert sequences.disagreement({"a": check, "b": server.prepare(_layer_case("plain"))})
 
 
 def test_a_layer_that_does_not_run_on_the_op_is_no_contender_of_ours(servers, monkeypatch):
     from tf_blockrnn.layers import LSTM
 
     monkeypatch.setattr(LSTM, "why_not_fused", "a reason")
-    request = {"do": "prepare", "case": dataclasses.asdict(_layer_case("plain"))}
     with pytest.raises(RuntimeError, match="does not run on the op: a reason"):
-        servers["ours_layer"].answer(request)
+        servers["ours_layer"].prepare(_layer_case("plain"))
 
 
 def test_a_peer_that_computes_something_else_is_found():

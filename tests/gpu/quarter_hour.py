@@ -292,7 +292,7 @@ def checks(stage: Stage, arguments: argparse.Namespace) -> None:
 
 def speeds(stage: Stage, arguments: argparse.Namespace) -> None:
     command = python(
-        "-m", "bench.gpu", "--preset", "quarter", "--no-plot",
+        "-m", "bench.gpu", "--preset", "quarter",
         "--library", arguments.library, "--out", stage.out / "bench.json",
     )  # fmt: skip
     code, _ = runner.call(list(command), max(stage.left(), 1), captured=False)
