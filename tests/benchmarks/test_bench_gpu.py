@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import multiprocessing
 import os
 import pathlib
 import signal
@@ -14,45 +13,51 @@ import time
 import pytest
 from helpers.children import ROOT, run_python
 
-from bench import provenance, questions, tables, tidy
+from bench import process, provenance, questions, tables, tidy, timing
 from bench.gpu import __main__ as program
-from bench.gpu import build, cases, child, report, rows, worker
+from bench.gpu import build, cases, report, worker
+from bench.peers.worker import guarded
 
 CASE = cases.Case("lstm", "infer", "float", 8, 50, 1024)
-
-
 GPU = cases.Gpu("a GPU", (9, 0), 100, 1e9)
 
 
-def _rows(ours: float, cudnn: float, cudnn_ran: bool = True, **changes) -> list[rows.Row]:
-    disagreement = changes.pop("disagreement", 1e-6)
-    case = dataclasses.replace(CASE, **changes)
-    samples = {"ours": [[ours, ours]], "cudnn": [[cudnn], [cudnn]]}
-    return rows.measured(
-        case, samples, cudnn_ran=cudnn_ran, persistent_kernels=2, disagreement=disagreement,
-        most=1e-4,
-    )  # fmt: skip
+def _rows(disagreement: float = 1e-6, *, of: cases.Case = CASE, **seconds) -> list[tidy.Row]:
+    some = [
+        {**of.fields(), "contender": name, **timing.summary([[one, one], [one]])}
+        for name, one in seconds.items()
+    ]
+    return report.checked(some, disagreement, most=1e-4, kernels=2)
 
 
-def test_all_shapes_are_measured():
-    found = list(cases.all_cases())
-    assert len(found) == len(set(found)) == 2 * 2 * 4 * 4 * 2 * 5
+def _case(**changes) -> cases.Case:
+    return dataclasses.replace(CASE, **changes)
+
+
+def _wanted(*words: str) -> list[cases.Case]:
+    return program._wanted(program._arguments(words))
+
+
+def test_all_shapes_are_measured_but_those_that_others_replace():
+    assert len(set(_wanted())) == 2 * 2 * 4 * 4 * 2 * 5
+    some = _wanted("--cells", "gru", "--batches", "3", "5", "--directions", "2")
+    assert len(some) == 2 * 2 * 4 * 2 * 5
+    assert {(case.cell, case.directions) for case in some} == {("gru", 2)}
 
 
 def test_the_quarter_has_each_step_by_step_case_persistent_too():
-    found = program._wanted(program._arguments(["--preset", "quarter"]))
+    found = _wanted("--preset", "quarter")
     assert len(found) == len(set(found)) == len(cases.QUARTER)
     slow = [case for case in found if case.path]
     assert len(slow) == 3
     assert {dataclasses.replace(case, path="") for case in slow} < set(found)
-    assert {case.dtype for case in found} == set(cases.DTYPES)
-    switches = ("--preset", "quarter", "--path", cases.STEP_BY_STEP)
-    every = program._wanted(program._arguments(switches))
+    assert {case.dtype for case in found} == set(cases.GRID["dtypes"])
+    every = _wanted("--preset", "quarter", "--path", cases.STEP_BY_STEP)
     assert len(every) == len(found) - 3 and all(case.path for case in every)
 
 
 def test_multiply_adds_are_those_of_the_gemms():
-    one = dataclasses.replace(CASE, batch=2, steps=5, units=7)
+    one = _case(batch=2, steps=5, units=7)
     assert one.multiply_adds == 5 * 2 * (7 + 7) * 4 * 7
     train = dataclasses.replace(one, cell="gru", kind="train", layers=2, directions=2)
     assert train.multiply_adds == 3 * 5 * 2 * 2 * ((7 + 7) + (14 + 7)) * 3 * 7
@@ -64,9 +69,10 @@ def test_multiply_adds_are_those_of_the_gemms():
 
 def test_what_ran_as_pytorchs_own_kernels_is_not_told_as_cudnn():
     (question,) = questions.of("gpu")
-    slow = _rows(4e-3, 1e-3, path=cases.STEP_BY_STEP)
-    some = [*_rows(2e-3, 1e-3), *slow, *_rows(1e-3, 4e-3, False, units=64, dtype="half", layers=2)]
-    text = tables.markdown(question, {"rows": [*some, *rows.failed(CASE, "why")]})
+    slow = _rows(ours=4e-3, cudnn=1e-3, of=_case(path=cases.STEP_BY_STEP))
+    other = _rows(ours=1e-3, pytorch=4e-3, of=_case(units=64, dtype="half", layers=2))
+    some = [*_rows(ours=2e-3, cudnn=1e-3), *slow, *other, *report.failed(CASE, "why")]
+    text = tables.markdown(question, {"rows": some})
     head, _, lost, other = text.splitlines()[:4]
     assert "cuDNN / ours | PyTorch's own kernels / ours | step by step: ours, µs" in head
     assert lost.startswith("| LSTM inference float 8, 50, 1024 | 2000 | 1000 | **0.50** | - | ")
@@ -78,33 +84,30 @@ def test_what_ran_as_pytorchs_own_kernels_is_not_told_as_cudnn():
 def test_times_of_wrong_results_do_not_count():
     (question,) = questions.of("gpu")
     for error in (2e-4, math.nan):
-        wrong = _rows(1e-3, 2e-3, disagreement=error)
+        wrong = _rows(error, ours=1e-3, cudnn=2e-3)
         assert tables.markdown(question, {"rows": wrong}).startswith("| B, T, H | cuDNN, µs |\n")
         assert report.line(CASE, wrong, GPU).endswith(f"the two disagree by {error:.2g}")
-        assert report.summary([wrong], 1).startswith("0 of 1 cases have a ratio\nmissing: LSTM")
+        assert report.summary([wrong], 1) == "0 of 1 cases have a ratio"
 
 
-def test_a_case_is_told_in_a_line_and_the_slow_ones_in_the_summary():
+def test_a_case_is_told_in_a_line_and_their_mean_in_the_summary():
     # 840 million multiply-adds, 12,800 in a nanosecond.
-    fast, slow = _rows(1e-3, 4e-3), _rows(2e-3, 1e-3, units=64)
+    fast, slow = _rows(ours=1e-3, cudnn=4e-3), _rows(ours=2e-3, cudnn=1e-3)
     assert report.line(CASE, fast, GPU) == (
         "LSTM inference float 8, 50, 1024: ours 1000.0 µs, cudnn 4000.0 µs, ratio 4.00,"
         " 20.00 µs a step, 2 persistent kernels, disagreement 1.0e-06,"
         " 26% of the GPU's multiply-adds"
     )
-    step = _rows(2e-3, 1e-3, path=cases.STEP_BY_STEP)
-    assert report.summary([fast, slow, step], 4).splitlines() == [
-        "3 of 4 cases have a ratio, cuDNN / ours: mean 1.41, 0.50 to 4.00",
-        "slow: LSTM inference float 8, 50, 64, 0.50",
-    ]
+    step = _rows(ours=2e-3, cudnn=1e-3, of=_case(path=cases.STEP_BY_STEP))
+    told = "3 of 4 cases have a ratio, cuDNN / ours: mean 1.41, 0.50 to 4.00"
+    assert report.summary([fast, slow, step], 4) == told
 
 
 def test_params_of_several_layers_are_in_the_order_of_cudnn():
     pytest.importorskip("torch")
     from bench.gpu import contenders
 
-    case = dataclasses.replace(CASE, units=3, layers=2, directions=2)
-    problem = contenders.Problem(case, "cpu")
+    problem = contenders.Problem(_case(units=3, layers=2, directions=2), "cpu")
     names = {id(value): name for name, value in problem.module.named_parameters()}
     ends = [
         f"{side}_l{n}{way}" for n in (0, 1) for way in ("", "_reverse") for side in ("ih", "hh")
@@ -149,17 +152,22 @@ def _serve(connection, path, plan):
         case = connection.recv()
         if case.batch == 32:
             pathlib.Path(path).touch()  # no process starts from now on
-        if case.units == 64:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if case.units == 256:
-            time.sleep(60)
-        if case.units == 512:
-            connection.send((rows.failed(case, "illegal address"), False))
-            return
-        connection.send((_rows(1.0, 2.0, units=case.units, batch=case.batch), True))
+        connection.send(guarded(_measure, case))
 
 
-ENDS = {64: "killed by signal 9", 256: "no answer in 1 s", 512: "illegal address"}
+def _measure(case):
+    if case.units == 64:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if case.units == 256:
+        time.sleep(60)
+    if case.units == 512:
+        raise RuntimeError("illegal address\nand so on")
+    return _rows(ours=1.0, cudnn=2.0, of=case)
+
+
+ENDS = {
+    64: "killed by signal 9", 256: "no answer in 1 s", 512: "RuntimeError: illegal address",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -168,12 +176,12 @@ def measures(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "missing", lambda _: None)
     monkeypatch.setattr(build, "build", lambda *_: (tmp_path / "broken", "sources"))
     monkeypatch.setattr(worker, "serve", _serve)
-    monkeypatch.setattr(child, "_SECONDS_TO_END", 0.2)
+    monkeypatch.setattr(process, "_SECONDS_TO_END", 0.2)
     out = tmp_path / "gpu.json"
     few = ("--cells", "lstm", "--kinds", "infer", "--dtypes", "float", "--steps", "50")
 
     def run(*batches: str):
-        words = [*few, "--batches", *batches, "--limit", "1", "--out", str(out), "--no-plot"]
+        words = [*few, "--batches", *batches, "--limit", "1", "--out", str(out)]
         code = program.main(words)
         return code, tidy.read(out) if out.exists() else None
 
@@ -200,49 +208,9 @@ def test_it_stops_where_no_process_starts(measures, capsys):
     assert capsys.readouterr().out.endswith("\nnot measured: exit code 3\n")
 
 
-def test_a_process_goes_on_after_an_error_but_not_after_one_that_stays(monkeypatch):
-    """The loop of the process that measures, with stand-ins for GPU and measurement."""
-    torch = pytest.importorskip("torch")
-    from bench.gpu import contenders
-
-    stays = []
-
-    def measure(case, *_):
-        if case.units < 512:
-            raise RuntimeError("no memory\nand so on")
-        stays.append(case.units)
-        return _rows(1.0, 2.0, units=case.units)
-
-    def synchronize():
-        if 1024 in stays:
-            raise RuntimeError("illegal address")
-
-    for module, name, stand_in in (
-        (worker, "measure", measure), (contenders, "load", lambda _: None),
-        (worker, "stamp", lambda _: {"gpu": dataclasses.asdict(GPU)}),
-        (worker, "load_cudnn", lambda: None),
-        (torch.cuda, "synchronize", synchronize), (torch.cuda, "empty_cache", lambda: None),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, stand_in)
-    ours, theirs = multiprocessing.Pipe()
-    for units in (256, 512, 1024, 2048):
-        ours.send(dataclasses.replace(CASE, units=units))
-    worker.serve(theirs, pathlib.Path("engine.so"), None)
-    theirs.close()
-    assert ours.recv()["gpu"]["name"] == "a GPU"
-    answers = [ours.recv() for _ in range(3)]
-    assert [usable for _, usable in answers] == [True, True, False]
-    assert (
-        answers[0][0][0]["missing"] == "RuntimeError: no memory"
-        and "missing" not in answers[2][0][0]
-    )
-    with pytest.raises(ConnectionResetError):  # the fourth case is not taken
-        ours.recv()
-
-
 def test_it_needs_no_tensorflow_and_reports_that_there_is_no_gpu():
     code = "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
-    code += "from bench.gpu import build, contenders, __main__ as m; from bench import plot; "
+    code += "from bench.gpu import build, contenders, __main__ as m; "
     code += "build.checks.count_gpus = lambda: 0; sys.exit(m.main([]))"
     done = run_python(["-c", code], cwd=ROOT)
     assert (done.returncode, done.stdout) == (1, "not measured: no GPU\n"), done.stderr
