@@ -14,7 +14,7 @@ import numpy as np
 
 from bench import data, tidy, timing
 from bench.peers import keras_layers, ours, tensorflow_base
-from bench.shapes import Case
+from bench.shapes import LAYERS, Case
 
 OP = "op in a graph"
 _MORE_OPS = 10
@@ -31,7 +31,7 @@ def _ways(tf: Any, case: Case) -> dict[str, Callable[[], object]]:
     tensors = [tf.constant(value) for value in ours.function_weights(case.cell, arrays)]
     weights = [tf.Variable(value) for value in tensors]
     function = getattr(tf_blockrnn, case.cell)
-    layer = {"lstm": layers.LSTM, "gru": layers.GRU}[case.cell](case.units, return_sequences=True)
+    layer = getattr(layers, LAYERS[case.cell])(case.units, return_sequences=True)
     keras_layers.set_weights(layer, case, arrays)
 
     def chain(x: Any, ops: int, given: Sequence[Any] = weights) -> list[Any]:

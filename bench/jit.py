@@ -15,7 +15,7 @@ import numpy as np
 
 from bench import data, tidy, timing
 from bench.peers import ours, tensorflow_base
-from bench.shapes import Case
+from bench.shapes import LAYERS, Case
 
 _EAGER = "eager"
 OURS, OURS_XLA, KERAS, KERAS_XLA = "ours", "ours, XLA", "Keras", "Keras, XLA"
@@ -77,7 +77,7 @@ class _Model:
         import tensorflow as tf
 
         keras.utils.set_random_seed(7)
-        layer = getattr(layers, {"lstm": "LSTM", "gru": "GRU"}[case.cell])
+        layer = getattr(layers, LAYERS[case.cell])
         self._model = keras.Sequential([
             keras.Input([case.steps], dtype="int32"),
             keras.layers.Embedding(_CHARACTERS, case.inputs),

@@ -50,10 +50,6 @@ def _style(shown: Sequence[tables.Place], place: tables.Place) -> dict[str, str]
     return {"color": _COLOURS[first % 8], "marker": _MARKERS[second % 8]}
 
 
-def _names(question: Question, lines: Sequence[tables.Line]) -> list[str]:
-    return [line.name(leave_out=question.panels) for line in lines]
-
-
 def _panel(
     axis: Any, lines: Sequence[tables.Line], shown: Sequence[tables.Place]
 ) -> dict[str, Any]:
@@ -121,7 +117,8 @@ def question(asked: Question, result: dict[str, Any], path: pathlib.Path) -> pat
     values = [line.values[place] for line in lines for place in shown if place in line.values]
     names: list[str] = []
     for n, (key, some) in enumerate(panels.items()):
-        axis, left, names = axes.flat[n], names, _names(asked, some)
+        axis, left = axes.flat[n], names
+        names = [line.name(leave_out=asked.panels) for line in some]
         handles |= _panel(axis, some, shown)
         # A panel at the right uses the names of its neighbour, if they are the same.
         axis.set_yticks(range(len(some)), [""] * len(some) if n % 2 and names == left else names)

@@ -129,15 +129,9 @@ def _signs_of_the_peak(result: dict[str, Any]) -> list[str]:
     return signs
 
 
-def commit(result: dict[str, Any]) -> str:
-    """The commit of the measured sources, and whether they were changed."""
-    name, _, dirty = (result["machine"].get("commit") or "unknown").partition("-")
-    return f"commit {name}" + (" with uncommitted changes" if dirty else "")
-
-
 def measured(result: dict[str, Any]) -> str:
     """Where, when and at which commit, and whether the machine was quiet."""
+    commit, _, changed = (result["machine"].get("commit") or "unknown").partition("-")
+    at = f"commit {commit}" + (" with uncommitted changes" if changed else "")
     note = noise(result).note()
-    return f"Measured at {commit(result)} on {machine_line(result)}." + (
-        f" **{note}**" if note else ""
-    )
+    return f"Measured at {at} on {machine_line(result)}." + (f" **{note}**" if note else "")

@@ -52,10 +52,13 @@ HARD: tuple[tuple[int, int, int, int], ...] = (
 
 # The cost as a function of one dim, with the others fixed at this base.
 SWEEP_BASE = {"B": 32, "T": 50, "I": 128, "H": 128}
-SWEEPS: dict[str, tuple[int, ...]] = {
-    "T": (10, 25, 50, 100, 200, 400),
-    "B": (1, 2, 4, 8, 16, 32, 64, 128, 256),
-    "H": (16, 32, 64, 128, 256, 512, 1024),
+SWEEPS = {
+    dim: [tuple((SWEEP_BASE | {dim: value}).values()) for value in values]
+    for dim, values in (
+        ("T", (10, 25, 50, 100, 200, 400)),
+        ("B", (1, 2, 4, 8, 16, 32, 64, 128, 256)),
+        ("H", (16, 32, 64, 128, 256, 512, 1024)),
+    )
 }
 
 # To test the bench itself.
@@ -126,6 +129,7 @@ BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
 )
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+LAYERS = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}  # classes of Keras and ours
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,11 +217,6 @@ class Case:
         return forward * (3 if self.kind == "train" else 1)
 
 
-def sweep_shapes(dim: str) -> list[tuple[int, int, int, int]]:
-    """The (B, T, I, H) of the sweep over `dim`, one of "T", "B", "H"."""
-    return [tuple((SWEEP_BASE | {dim: value}).values()) for value in SWEEPS[dim]]
-
-
 @dataclasses.dataclass(frozen=True)
 class Block:
     """Cases of a bench: each cell, kind, shape and variant, which is fields of a Case."""
@@ -245,7 +244,7 @@ BENCHES: dict[str, tuple[Block, ...]] = {
     "sequences": (
         Block("grid", GRID),
         Block("hard", HARD, more_shapes=True),
-        *(Block(f"sweep-{dim}", sweep_shapes(dim), more_shapes=True) for dim in SWEEPS),
+        *(Block(f"sweep-{dim}", shapes, more_shapes=True) for dim, shapes in SWEEPS.items()),
     ),
     "stacks": (
         Block("grid", GRID, _ALL, variants=tuple(

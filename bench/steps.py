@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from bench import tidy, timing
-from bench.shapes import Case
+from bench.shapes import LAYERS, Case
 
-_CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}
 # The loss of the first step, relative, between contenders with the same weights.
 _SAME_LOSS = 1e-3
 
@@ -25,7 +24,7 @@ def _layers(case: Case) -> dict[str, Any]:
 
     from tf_blockrnn import layers
 
-    kind, more = _CLASSES[case.cell], {"return_sequences": True}
+    kind, more = LAYERS[case.cell], {"return_sequences": True}
     if case.group == "derivatives":
         made = {"ours": getattr(layers, kind), "keras": getattr(keras.layers, kind)}
         return {name: make(case.units, **more) for name, make in made.items()}

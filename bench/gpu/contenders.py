@@ -67,6 +67,8 @@ class Problem:
 class Cudnn:
     """PyTorch's module, whose kernels on a GPU are cuDNN's, but for bfloat16 with an old one."""
 
+    joins = False  # whether the weights' gradients are wanted in one piece, to be compared
+
     def __init__(self, problem: Problem):
         self.problem = problem
         tf32 = problem.case.dtype == "tf32"
@@ -84,12 +86,11 @@ class Cudnn:
         output, _ = self.problem.module(x, state)
         wanted = [*self.given, *self.problem.weights()]
         grads = torch.autograd.grad(output, wanted, self.problem.output_grad)
-        count = len(self.given)
-        params = torch.cat([grad.reshape(-1) for grad in grads[count:]]) if self.joins else None
         found = {"output": output.detach(), "x_grad": grads[0], "h_grad": grads[1]}
-        return found | ({"params_grad": params} if self.joins else {})
-
-    joins = False  # whether the weights' gradients are wanted in one piece, to be compared
+        if self.joins:
+            of_weights = grads[len(self.given) :]
+            found["params_grad"] = torch.cat([grad.reshape(-1) for grad in of_weights])
+        return found
 
 
 class Ours:
@@ -162,7 +163,6 @@ def disagreement(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor])
 # and what half and bfloat16 keep between steps, which the two round at other places. Half has three
 # bits more than bfloat16.
 MOST_DISAGREEMENT = {"float": 2e-5, "tf32": 2e-2, "half": 1e-2, "bfloat16": 6e-2}
-
 
 _MOST_IDLE_SECONDS = 0.02
 

@@ -90,8 +90,3 @@ PEERS: dict[str, Entry] = {
         "keras_models", "after,ours,frozen", kinds=("serve",), single=False, as_layer=True
     ),
 }  # fmt: skip
-
-
-def is_ours(name: str) -> bool:
-    """Whether `name` is this project's own contender."""
-    return name.startswith("ours")

@@ -11,7 +11,7 @@ import numpy as np
 
 from bench import data
 from bench.peers import base, tensorflow_base
-from bench.shapes import GATES, Case
+from bench.shapes import GATES, LAYERS, Case
 
 _LSTM = (0, 1, 2, 3)  # Keras: i, f, c, o
 _GRU = (1, 0, 2)  # Keras: z (update), r (reset), h
@@ -48,10 +48,9 @@ class Peer:
         options: dict[str, Any] = {"return_sequences": True}
         if case.recurrent_dropout:
             options |= {"recurrent_dropout": case.recurrent_dropout, "seed": 7}
-        if case.cell == "lstm":
-            layer = self._layers.LSTM(case.units, **options)
-        else:
-            layer = self._layers.GRU(case.units, reset_after=self._reset_after, **options)
+        if case.cell == "gru":
+            options["reset_after"] = self._reset_after
+        layer = getattr(self._layers, LAYERS[case.cell])(case.units, **options)
         if self._ours and not layer.fused:
             # Otherwise Keras' own operations would be measured under our name.
             raise RuntimeError(f"the layer does not run on the op: {layer.why_not_fused}")
