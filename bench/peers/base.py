@@ -29,10 +29,7 @@ class Prepared:
 
 
 class Peer(Protocol):
-    """An adapter. Its constructor imports the library and sets the threads.
-
-    It may have a method gemm(size) too, which returns a function to measure the GEMM peak.
-    """
+    """An adapter. Its constructor imports the library and sets the threads; it may have gemm()."""
 
     def __init__(self, option: str, threads: int) -> None: ...
 
