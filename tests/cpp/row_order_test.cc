@@ -1,13 +1,12 @@
-// Tests properties of the order of rows, on random lengths and masks in every
-// memory order.
+// Tests the order of rows, on random lengths and masks in every memory order.
 
 #include "cc/core/row_order.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <random>
-#include <sstream>
-#include <string>
 #include <vector>
 
 #include "cc/core/sequence_args.h"
@@ -16,7 +15,7 @@
 namespace blockrnn {
 namespace {
 
-constexpr uint8_t kUntouched = 0xa5;
+constexpr int64_t kUntouched = 0xa5;
 
 // A random call: its shape, lengths and mask, each of which may be missing.
 class RandomCall {
@@ -38,23 +37,6 @@ class RandomCall {
   }
   bool Masked(int64_t step, int64_t row) const {
     return mask_.has_value() && (*mask_)[shape_.Row(step, row)] == 0;
-  }
-
-  std::string Describe() const {
-    std::ostringstream text;
-    text << "T=" << shape_.steps << " B=" << shape_.batch
-         << " time_major=" << shape_.time_major
-         << " backwards=" << shape_.backwards
-         << " saved_in_steps=" << shape_.saved_in_steps << " lengths:";
-    for (const int64_t length : lengths_) text << ' ' << length;
-    text << " mask:";
-    for (int64_t row = 0; mask_.has_value() && row < shape_.batch; ++row) {
-      text << ' ';
-      for (int64_t t = 0; t < shape_.steps; ++t) {
-        text << int{(*mask_)[shape_.TimeRow(t, row)]};
-      }
-    }
-    return text.str();
   }
 
  private:
@@ -94,212 +76,124 @@ class RandomCall {
   std::optional<std::vector<uint8_t>> mask_;
 };
 
-// The order of a call, in storage of exactly the size that it needs.
-class OrderOf {
- public:
-  explicit OrderOf(const RandomCall& call)
-      : size_(RowOrderStorage(call.shape(), call.mask())),
-        storage_(size_ + 1, kUntouched) {
-    order = MakeRowOrder(call.shape(), call.mask(), storage_.data());
+// The steps of a row from the first unmasked one to the last.
+StepInterval ActiveSteps(const RandomCall& call, int64_t row) {
+  StepInterval active = {0, call.shape().Length(row)};
+  while (active.begin < active.end && call.Masked(active.end - 1, row)) {
+    --active.end;
   }
-
-  bool StayedInside() const { return storage_[size_] == kUntouched; }
-
-  RowOrder order;
-
- private:
-  int64_t size_;
-  std::vector<int64_t> storage_;
-};
-
-class RowOrderProperties : public testing::Test {
- protected:
-  // check(call, order) for many calls.
-  template <class Check>
-  void ForEachCall(const Check& check) {
-    for (uint32_t seed = 0; seed < 3000; ++seed) {
-      const RandomCall call(seed);
-      const OrderOf made(call);
-      SCOPED_TRACE(call.Describe());
-      ASSERT_TRUE(made.StayedInside());
-      check(call, made.order);
-      if (HasFailure()) return;
-    }
+  while (active.begin < active.end && call.Masked(active.begin, row)) {
+    ++active.begin;
   }
-};
-
-// Counts of visits to each row of a sequence array.
-std::vector<int> NoVisits(const SequenceShape& shape) {
-  return std::vector<int>(shape.steps * shape.batch, 0);
+  return active;
 }
 
-TEST_F(RowOrderProperties, RowsAreSortedLongestFirstAndThenAsInTheBatch) {
-  ForEachCall([](const RandomCall& call, const RowOrder& order) {
-    std::vector<int> visits(call.shape().batch, 0);
+// Rows are sorted: longest first, and then as in the batch.
+std::vector<int64_t> SortedRows(const RandomCall& call) {
+  std::vector<int64_t> rows(call.shape().batch);
+  std::iota(rows.begin(), rows.end(), 0);
+  std::stable_sort(rows.begin(), rows.end(), [&](int64_t a, int64_t b) {
+    const StepInterval of_a = ActiveSteps(call, a), of_b = ActiveSteps(call, b);
+    return of_a.end - of_a.begin > of_b.end - of_b.begin;
+  });
+  return rows;
+}
+
+// Active steps are where the shape has them in memory, counted from the row's
+// first one.
+void ExpectStepsOfRows(const RandomCall& call, const RowOrder& order) {
+  const SequenceShape& shape = call.shape();
+  const std::vector<int64_t> rows = SortedRows(call);
+  bool shorter = false;
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    const int64_t row = rows[b];
+    const StepInterval active = ActiveSteps(call, row);
+    const int64_t steps = active.end - active.begin;
+    ASSERT_EQ(order.BatchRow(b), row);
+    EXPECT_EQ(order.StateRow(b), row * shape.state_stride);
+    ASSERT_EQ(order.ActiveSteps(b), steps);
+    for (int64_t step = 0; step < steps; ++step) {
+      EXPECT_EQ(order.MemoryRow(step, b), shape.Row(active.begin + step, row));
+      EXPECT_EQ(order.IsMasked(step, b), call.Masked(active.begin + step, row));
+    }
+    for (int64_t t = 0; t < shape.steps; ++t) {
+      EXPECT_EQ(order.TimeRow(t, b), shape.TimeRow(t, row));
+    }
+    shorter |= steps < shape.steps;
+  }
+  EXPECT_EQ(order.HasPadding(), shorter);
+}
+
+// The rows of a step are those with more active steps; what is saved in steps
+// is counted in the order in which it is made.
+void ExpectRowsOfSteps(const RandomCall& call, const RowOrder& order) {
+  int64_t before = 0;
+  for (int64_t step = 0; step <= order.steps; ++step) {
+    int64_t active = 0;
     for (int64_t b = 0; b < order.batch; ++b) {
-      ++visits.at(order.BatchRow(b));
-      EXPECT_EQ(order.StateRow(b),
-                order.BatchRow(b) * call.shape().state_stride);
-      if (b == 0) continue;
-      EXPECT_GE(order.ActiveSteps(b - 1), order.ActiveSteps(b));
-      if (order.ActiveSteps(b - 1) == order.ActiveSteps(b)) {
-        EXPECT_LT(order.BatchRow(b - 1), order.BatchRow(b));
-      }
+      active += order.ActiveSteps(b) > step;
     }
-    EXPECT_EQ(visits, std::vector<int>(call.shape().batch, 1));
-  });
-}
-
-// And there is padding where some row has fewer, and only there.
-TEST_F(RowOrderProperties, ActiveStepsBeginAndEndWithStepsThatCount) {
-  ForEachCall([](const RandomCall& call, const RowOrder& order) {
-    const SequenceShape& shape = call.shape();
-    bool shorter = false;
-    for (int64_t row = 0; row < shape.batch; ++row) {
-      const StepInterval active = FindActiveSteps(shape, call.mask(), row);
-      ASSERT_LE(0, active.begin);
-      ASSERT_LE(active.begin, active.end);
-      ASSERT_LE(active.end, shape.Length(row));
-      for (int64_t step = 0; step < shape.Length(row); ++step) {
-        const bool inside = step >= active.begin && step < active.end;
-        EXPECT_TRUE(inside || call.Masked(step, row));
-      }
-      shorter |= active.end - active.begin < shape.steps;
-      if (active.begin == active.end) continue;
-      EXPECT_FALSE(call.Masked(active.begin, row));
-      EXPECT_FALSE(call.Masked(active.end - 1, row));
+    ASSERT_EQ(order.ActiveRows(step), active);
+    EXPECT_EQ(active > 0, step < order.longest_steps);
+    EXPECT_EQ(order.RowsBefore(step), before);
+    for (int64_t b = 0; b < active; ++b) {
+      EXPECT_EQ(order.SavedRow(step, b), call.shape().saved_in_steps
+                                             ? before + b
+                                             : order.MemoryRow(step, b));
     }
-    EXPECT_EQ(order.HasPadding(), shorter);
-  });
-}
-
-TEST_F(RowOrderProperties, RowsOfAStepAreThoseWithMoreActiveSteps) {
-  ForEachCall([](const RandomCall&, const RowOrder& order) {
-    int64_t before = 0;
-    for (int64_t step = 0; step <= order.steps; ++step) {
-      int64_t active = 0;
-      for (int64_t b = 0; b < order.batch; ++b) {
-        active += order.ActiveSteps(b) > step;
-      }
-      EXPECT_EQ(order.ActiveRows(step), active);
-      EXPECT_EQ(order.ActiveRows(step) > 0, step < order.longest_steps);
-      EXPECT_EQ(order.RowsBefore(step), before);
-      if (step > 0) {
-        EXPECT_LE(order.ActiveRows(step), order.ActiveRows(step - 1));
-      }
-      before += active;
-    }
-    EXPECT_EQ(order.TotalRows(), before);
-  });
-}
-
-// An active step is at the row of memory that the shape gives, counted from the
-// row's first active step.
-TEST_F(RowOrderProperties, MemoryRowsFollowTheShape) {
-  ForEachCall([](const RandomCall& call, const RowOrder& order) {
-    const SequenceShape& shape = call.shape();
-    for (int64_t b = 0; b < order.batch; ++b) {
-      const int64_t row = order.BatchRow(b);
-      const StepInterval active = FindActiveSteps(shape, call.mask(), row);
-      EXPECT_EQ(order.ActiveSteps(b), active.end - active.begin);
-      for (int64_t step = 0; step < order.ActiveSteps(b); ++step) {
-        EXPECT_EQ(order.MemoryRow(step, b),
-                  shape.Row(active.begin + step, row));
-        EXPECT_EQ(order.IsMasked(step, b),
-                  call.Masked(active.begin + step, row));
-      }
-      for (int64_t t = 0; t < shape.steps; ++t) {
-        EXPECT_EQ(order.TimeRow(t, b), shape.TimeRow(t, row));
-      }
-    }
-  });
-}
-
-TEST_F(RowOrderProperties, EveryRowOfMemoryIsActiveOrPaddingOnce) {
-  ForEachCall([](const RandomCall& call, const RowOrder& order) {
-    std::vector<int> active = NoVisits(call.shape());
-    for (int64_t step = 0; step < order.longest_steps; ++step) {
-      for (int64_t b = 0; b < order.ActiveRows(step); ++b) {
-        ++active.at(order.MemoryRow(step, b));
-      }
-    }
-    std::vector<int> visits = active;
-    for (int64_t b = 0; b < order.batch; ++b) {
-      order.ForEachPaddingRow(call.shape(), b, [&](int64_t memory_row) {
-        ++visits.at(memory_row);
-      });
-    }
-    EXPECT_EQ(visits, std::vector<int>(visits.size(), 1));
-    // Every unmasked step is active.
-    for (int64_t row = 0; row < call.shape().batch; ++row) {
-      for (int64_t step = 0; step < call.shape().Length(row); ++step) {
-        if (call.Masked(step, row)) continue;
-        EXPECT_EQ(active.at(call.shape().Row(step, row)), 1);
-      }
-    }
-  });
+    before += active;
+  }
+  EXPECT_EQ(order.TotalRows(), before);
 }
 
 // Leading padding, active steps and trailing padding are consecutive and add up
-// to the row's length.
-TEST_F(RowOrderProperties, PaddingAndActiveStepsPartitionTheLength) {
-  ForEachCall([](const RandomCall& call, const RowOrder& order) {
-    const SequenceShape& shape = call.shape();
-    for (int64_t b = 0; b < order.batch; ++b) {
-      const int64_t row = order.BatchRow(b);
-      const StepInterval leading = order.LeadingPadding(b);
-      const StepInterval trailing = order.TrailingPadding(shape, b);
-      EXPECT_EQ(leading.end, 0);
-      EXPECT_EQ(trailing.begin, order.ActiveSteps(b));
-      EXPECT_EQ(trailing.end - leading.begin, shape.Length(row));
-      for (int64_t step = leading.begin; step < trailing.end; ++step) {
-        EXPECT_EQ(order.MemoryRow(step, b),
-                  shape.Row(step - leading.begin, row));
-        const bool is_active = step >= leading.end && step < trailing.begin;
-        EXPECT_TRUE(is_active || order.IsMasked(step, b));
-      }
+// to the row's length. Every row of a sequence array is active or padding,
+// once.
+void ExpectPadding(const RandomCall& call, const RowOrder& order) {
+  const SequenceShape& shape = call.shape();
+  std::vector<int> visits(shape.steps * shape.batch, 0);
+  for (int64_t b = 0; b < order.batch; ++b) {
+    const int64_t row = order.BatchRow(b), steps = order.ActiveSteps(b);
+    const StepInterval leading = order.LeadingPadding(b);
+    const StepInterval trailing = order.TrailingPadding(shape, b);
+    EXPECT_EQ(leading.end, 0);
+    EXPECT_EQ(trailing.begin, steps);
+    ASSERT_EQ(trailing.end - leading.begin, shape.Length(row));
+    for (int64_t step = leading.begin; step < trailing.end; ++step) {
+      EXPECT_EQ(order.MemoryRow(step, b), shape.Row(step - leading.begin, row));
+      EXPECT_TRUE((step >= 0 && step < steps) || order.IsMasked(step, b));
     }
-  });
+    for (int64_t step = 0; step < steps; ++step) {
+      ++visits.at(order.MemoryRow(step, b));
+    }
+    order.ForEachPaddingRow(shape, b, [&](int64_t at) { ++visits.at(at); });
+  }
+  EXPECT_EQ(visits, std::vector<int>(visits.size(), 1));
 }
 
-TEST_F(RowOrderProperties, SavedRowsInStepsAreCountedInTheOrderTheyAreMade) {
-  ForEachCall([](const RandomCall& call, const RowOrder& order) {
-    int64_t next = 0;
-    for (int64_t step = 0; step < order.longest_steps; ++step) {
-      for (int64_t b = 0; b < order.ActiveRows(step); ++b) {
-        EXPECT_EQ(order.SavedRow(step, b), call.shape().saved_in_steps
-                                               ? next
-                                               : order.MemoryRow(step, b));
-        ++next;
-      }
-    }
-    EXPECT_EQ(next, order.TotalRows());
-  });
-}
-
-TEST_F(RowOrderProperties, ACopyOfTheNumbersIsTheSameOrder) {
-  ForEachCall([](const RandomCall&, const RowOrder& order) {
+TEST(RowOrder, OfRandomCalls) {
+  for (uint32_t seed = 0; seed < 3000 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomCall call(seed);
+    const int64_t size = RowOrderStorage(call.shape(), call.mask());
+    std::vector<int64_t> storage(size + 1, kUntouched);
+    const RowOrder order =
+        MakeRowOrder(call.shape(), call.mask(), storage.data());
+    ASSERT_EQ(storage[size], kUntouched) << "more storage than it asked for";
+    ExpectStepsOfRows(call, order);
+    ExpectRowsOfSteps(call, order);
+    ExpectPadding(call, order);
     if (!order.HasPadding()) {
       EXPECT_EQ(order.NumDeviceNumbers(), 0);
-      return;
+      continue;
     }
-    const std::vector<int64_t> numbers(
+    const std::vector<int64_t> copy(
         order.batch_rows, order.batch_rows + order.NumDeviceNumbers());
-    const RowOrder copy = order.WithNumbers(numbers.data());
-    EXPECT_EQ(copy.TotalRows(), order.TotalRows());
-    for (int64_t step = 0; step <= order.steps; ++step) {
-      ASSERT_EQ(copy.ActiveRows(step), order.ActiveRows(step));
-      for (int64_t b = 0; b < order.ActiveRows(step); ++b) {
-        EXPECT_EQ(copy.MemoryRow(step, b), order.MemoryRow(step, b));
-        EXPECT_EQ(copy.SavedRow(step, b), order.SavedRow(step, b));
-        EXPECT_EQ(copy.IsMasked(step, b), order.IsMasked(step, b));
-      }
-    }
-    for (int64_t b = 0; b < order.batch; ++b) {
-      EXPECT_EQ(copy.BatchRow(b), order.BatchRow(b));
-      EXPECT_EQ(copy.ActiveSteps(b), order.ActiveSteps(b));
-    }
-  });
+    // As on a device.
+    const RowOrder copied = order.WithNumbers(copy.data());
+    ExpectStepsOfRows(call, copied);
+    ExpectRowsOfSteps(call, copied);
+  }
 }
 
 TEST(RowOrder, NeedsNoStorageWithoutLengthsAndMask) {
