@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tests/cpp/op_tests.h"
-#include "tests/cpp/same_bits.h"
 #include "tests/cpp/sequence.h"
 
 namespace blockrnn::test {
@@ -89,8 +88,8 @@ TEST_P(BatchInvariant, Frozen) {
   for (const Precision precision :
        {Precision::kStorage, Precision::kBFloat16, Precision::kInt8}) {
     for (const int64_t steps : {1, 5, 20}) {
-      Case c = MakeCase(op(), type(), {0, 19, 37, steps}, kPlainOrder);
-      c.weights = {WeightForm::kFrozen, false, precision};
+      Case c = MakeCase({0, 19, 37, steps}, kPlainOrder);
+      c.weights = {WeightForm::kFrozen, precision};
       ExpectRowsAlone(c);
       c.dims.units = 5;
       if (steps == 5) ExpectRowsAlone(c);
@@ -100,7 +99,7 @@ TEST_P(BatchInvariant, Frozen) {
 
 TEST_P(BatchInvariant, NotFrozen) {
   for (const int64_t steps : {1, 5, 20}) {
-    ExpectRowsAlone(MakeCase(op(), type(), {0, 19, 37, steps}, kPlainOrder));
+    ExpectRowsAlone(MakeCase({0, 19, 37, steps}, kPlainOrder));
   }
 }
 

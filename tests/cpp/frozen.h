@@ -17,7 +17,6 @@
 #include "cc/core/engine_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "tests/cpp/guarded_block.h"
-#include "tests/cpp/heap.h"
 #include "tests/cpp/op.h"
 
 namespace blockrnn::test {
@@ -101,67 +100,19 @@ class PackedLayer {
   std::vector<unsigned char> packed_;
 };
 
-// Whether the cell has a bias of x, and one of h: the GRUs with three gates in
-// a matrix.
-template <class Args, class = void>
-inline constexpr bool kHasTwoBiases = false;
-template <class Args>
-inline constexpr bool kHasTwoBiases<Args, std::void_t<decltype(Args::b_x)>> =
-    true;
-
-// The width of h.
-template <class Args>
-int64_t StateWidth(const Args& args) {
-  return args.shape.units;
-}
-template <class T>
-int64_t StateWidth(const LstmSequenceForwardArgs<T>& args) {
-  return args.proj > 0 ? args.proj : args.shape.units;
-}
-
-// Transposes the matrices that weights_by_unit is about, into `storage`. Of T
-// only the size is known: half and bfloat16 are incomplete types here.
-template <template <class> class Args, class T>
-void GiveByUnit(std::size_t size, Args<T>* args,
-                std::vector<std::vector<unsigned char>>* storage) {
-  const HeapIsDry heap(false);
-  const int64_t gates = kHasCellState<Args<T>>   ? 4
-                        : kHasTwoBiases<Args<T>> ? 3
-                                                 : 1;
-  const int64_t columns = gates * args->shape.units;
-  args->shape.weights_by_unit = true;
-  ForEachWeight(args, [&](const T** w, std::string_view name) {
-    if (*w == nullptr || (name != "w_x" && name != "w_h")) return;
-    const int64_t depth = name == "w_x" ? args->shape.input : StateWidth(*args);
-    const auto* const from = reinterpret_cast<const unsigned char*>(*w);
-    auto& to = storage->emplace_back(depth * columns * size);
-    for (int64_t k = 0; k < depth; ++k) {
-      for (int64_t j = 0; j < columns; ++j) {
-        std::memcpy(to.data() + (j * depth + k) * size,
-                    from + (k * columns + j) * size, size);
-      }
-    }
-    *w = reinterpret_cast<const T*>(to.data());
-  });
-}
-
 // Makes a call whose form of weights is another than kAsDrawn. Short calls of
 // bfloat16 may read the weights; all others get none.
 template <class T, class Args>
 cpu::Status RunWithWeights(const EngineCall& call, Args args) {
-  const auto& functions = Functions(static_cast<T*>(nullptr));
-  std::vector<std::vector<unsigned char>> transposed;
-  if (call.weights.by_unit) GiveByUnit(SizeOf(call.type), &args, &transposed);
+  const WeightForm& weights = call.of.weights;
   args.recurrent_dropout = nullptr;
-  if (call.weights.kind != WeightForm::kFrozen) {
-    return functions.Run(args, *call.host);
-  }
-  const PackedLayer<Args> packed(args, call.weights.precision, *call.host,
-                                 call.weights.filled);
+  if (weights.kind != WeightForm::kFrozen) return RunEngine<T>(call, args);
+  const PackedLayer<Args> packed(args, weights.precision, call.host,
+                                 weights.filled);
   *call.packed = packed.packed();
   args.frozen = &packed.frozen();
-  if (call.type != Type::kBfloat16) ForgetWeights(&args);
-  const cpu::Status status = functions.Run(args, *call.host);
+  if (call.of.type != Type::kBfloat16) ForgetWeights(&args);
+  const cpu::Status status = RunEngine<T>(call, args);
   packed.Check();
   return status;
 }

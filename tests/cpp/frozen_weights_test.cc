@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tests/cpp/op_tests.h"
-#include "tests/cpp/same_bits.h"
 #include "tests/cpp/sequence.h"
 
 namespace blockrnn::test {
@@ -75,59 +74,38 @@ void ExpectBitsOfCallWithout(Case c, int threads) {
 TEST_P(FrozenWeights, SameBits) {
   for (int n = 0; n < kNumDims && !EnoughFailures(); ++n) {
     for (int k = 0; k < (FullLength() ? kNumOrders : 2); ++k) {
-      Case c = MakeCase(op(), type(), DimsOf(n), n + 7 * k);
+      Case c = MakeCase(DimsOf(n), n + 7 * k);
       if (k == 1) c.data = Data::kSpecials;
       ExpectBitsOfCallWithout(c, ThreadsOf(n + k));
     }
   }
   for (const Dims& dims : SharedSequences()) {
-    ExpectBitsOfCallWithout(MakeCase(op(), type(), dims, 0), 3);
+    ExpectBitsOfCallWithout(MakeCase(dims, 0), 3);
   }
 }
 
-// Weights that are transposed in memory.
-TEST_P(FrozenWeights, SameBitsByUnit) {
-  for (int n = 0; n < kNumDims && !EnoughFailures(); ++n) {
-    Case c = MakeCase(op(), type(), DimsOf(n), n);
-    c.weights.by_unit = true;
-    ExpectBitsOfCallWithout(c, ThreadsOf(n));
-  }
-}
-
-// Each allocation of a call fails once.
 TEST_P(FrozenWeights, OutOfMemory) {
   for (const Precision precision :
        {Precision::kStorage, Precision::kBFloat16, Precision::kInt8}) {
     if (precision != Precision::kStorage && type() != Type::kFloat) continue;
     for (const Dims& dims : TwoShapes(op())) {
-      Case c = MakeCase(op(), type(), dims, 2);
-      c.weights = {WeightForm::kFrozen, false, precision};
-      c.host.num_threads = 3;
-      c.host.pool = Pool::kNever;
-      const int allocations = RunCase(c).allocations;
-      EXPECT_GT(allocations, 0) << Describe(c);
-      for (int n = 0; n < allocations; ++n) {
-        c.host.fail_allocation = n;
-        const Outcome outcome = RunCase(c);
-        EXPECT_EQ(outcome.problem, "") << Describe(c);
-        EXPECT_EQ(outcome.status, cpu::Status::kOutOfMemory) << Describe(c);
-      }
+      Case c = MakeCase(dims, 2);
+      c.weights = {WeightForm::kFrozen, precision};
+      ExpectOutOfMemory(c);
     }
   }
 }
 
-// The same bits on any number of threads, however weights were given.
+// The same bits on any number of threads.
 TEST_P(LowPrecision, SameBits) {
   int closures = 0;
   for (const Precision precision : {Precision::kBFloat16, Precision::kInt8}) {
     std::vector<Dims> shapes = SharedSequences();
     for (int n = 0; n < kNumDims; ++n) shapes.push_back(DimsOf(n));
     for (std::size_t n = 0; n < shapes.size() && !EnoughFailures(); ++n) {
-      Case c = MakeCase(op(), type(), shapes[n], static_cast<int>(n));
-      c.weights = {WeightForm::kFrozen, false, precision};
-      const Outcome alone = RunCase(c);
-      EXPECT_EQ(alone.problem, "") << Describe(c);
-      c.weights.by_unit = n % 2 == 0;
+      Case c = MakeCase(shapes[n], static_cast<int>(n));
+      c.weights = {WeightForm::kFrozen, precision};
+      const Outcome alone = ExpectStatus(cpu::Status::kOk, c);
       for (const int threads : {2, 8}) {
         c.host.num_threads = threads;
         closures += ExpectSameBits(c, alone).closures;

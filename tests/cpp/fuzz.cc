@@ -1,14 +1,19 @@
-// Implements the fuzzer's entry point, for libFuzzer and for fuzz_test.cc.
+// The fuzzer: bytes choose an op, dims, attrs, a type, data and how the host
+// behaves; the outcome is compared with the reference. For libFuzzer, and as a
+// test with pseudo-random bytes.
 
-#include "tests/cpp/fuzz.h"
+#include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
-#include <vector>
+#include <string>
 
-#include "tests/cpp/harness.h"
+#include "tests/cpp/op_tests.h"
+#include "tests/cpp/random.h"
 
 namespace blockrnn::test {
 namespace {
@@ -50,14 +55,10 @@ Case ChooseCase(Bytes* bytes) {
   const auto& ops = Ops();
   c.op = &ops[bytes->Below(static_cast<int>(ops.size()))];
   c.type = kTypes[bytes->Below(static_cast<int>(std::size(kTypes)))];
-  if (!c.op->Takes(c.type)) c.type = Type::kFloat;
   c.variant = bytes->Below(c.op->variants);
-  constexpr Data kData[] = {Data::kPlain, Data::kLarge, Data::kTiny,
-                            Data::kSpecials, Data::kIntegers};
-  c.data = kData[bytes->Below(5)];
+  c.data = static_cast<Data>(bytes->Below(5));
   // The identity form is for types that hold the integers exactly.
-  const bool narrow = SizeOf(c.type) < 4;
-  if (c.data == Data::kIntegers && (narrow || !c.op->has_identity)) {
+  if (c.HasIdentity() && (SizeOf(c.type) < 4 || !c.op->has_identity)) {
     c.data = Data::kPlain;
   }
   c.offset = bytes->Below(2);
@@ -66,7 +67,7 @@ Case ChooseCase(Bytes* bytes) {
   c.dims.input = ChooseDim(bytes);
   c.dims.units = ChooseDim(bytes);
   c.dims.steps = bytes->Below(6);
-  if (c.data == Data::kIntegers) {
+  if (c.HasIdentity()) {
     c.dims.steps = std::min(c.dims.steps, c.op->exact_steps);
   }
   c.seed = static_cast<uint64_t>(bytes->Byte()) << 8;
@@ -82,7 +83,10 @@ constexpr bool kComparesNumbers = false;
 constexpr bool kComparesNumbers = true;
 #endif
 
-std::string Check(const Case& c) {
+// What is wrong with the case that the bytes encode; empty if nothing is.
+std::string RunFuzzInput(const uint8_t* data, std::size_t size) {
+  Bytes bytes(data, size);
+  const Case c = ChooseCase(&bytes);
   const Outcome outcome = RunCase(c);
   std::string wrong = outcome.problem;
   const bool failed_allocation = c.host.fail_allocation >= 0 &&
@@ -106,13 +110,25 @@ std::string Check(const Case& c) {
   return wrong.empty() ? "" : Describe(c) + ": " + wrong;
 }
 
-}  // namespace
+// The inputs are one sequence; each test case takes every eighth of them.
+constexpr int kParts = 8;
 
-std::string RunFuzzInput(const uint8_t* data, std::size_t size) {
-  Bytes bytes(data, size);
-  return Check(ChooseCase(&bytes));
+class Fuzz : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Parts, Fuzz, ::testing::Range(0, kParts));
+
+TEST_P(Fuzz, RandomInputs) {
+  const int inputs =
+      (FullLength() ? 10000 : 750) * static_cast<int>(std::size(kTypes));
+  Random random(20240229);
+  for (int n = 0; n < inputs && !EnoughFailures(); ++n) {
+    uint8_t bytes[16];
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.Bits());
+    if (n % kParts != GetParam()) continue;
+    EXPECT_EQ(RunFuzzInput(bytes, sizeof(bytes)), "");
+  }
 }
 
+}  // namespace
 }  // namespace blockrnn::test
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {

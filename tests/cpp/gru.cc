@@ -37,7 +37,7 @@ void Split(NamedTensors* tensors, const std::string& joined, int64_t units,
 
 class Gru : public FamilyOf<GruSequenceForwardArgs, GruSequenceBackwardArgs> {
  public:
-  Gru(const Dims& d, int variant) : FamilyOf(d, variant, true) {}
+  Gru(const Dims& d, int variant) : FamilyOf(d, variant, true, false) {}
 
   CellSpec Cell() const override {
     CellSpec cell;
@@ -93,20 +93,21 @@ struct CellForward {
     Gru(d, kPlainOrder).ToReference(&in);
     return in;
   }
-  static std::vector<Tensor> Reference(const ReferenceCall& call,
-                                       const std::vector<Tensor>& inputs) {
-    const Dims& d = call.dims;
+  static std::vector<Tensor> Reference(const Case& c,
+                                       const std::vector<Tensor>& inputs,
+                                       const NamedTensors*) {
+    const Dims& d = c.dims;
     return InOrder(
         Outputs(d, 0),
-        OneStep(d, Gru(d, kPlainOrder).Cell(), Activations{call.identity})
+        OneStep(d, Gru(d, kPlainOrder).Cell(), Activations{c.HasIdentity()})
             .Forward(ToSequence(d, Used(Inputs(d, 0), inputs))));
   }
 
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     GruCellForwardArgs<T> args;
-    args.dims = {call.dims.batch, call.dims.input, call.dims.units};
-    SetPointers(Inputs, Outputs, call, &args);
+    args.dims = {call.of.dims.batch, call.of.dims.input, call.of.dims.units};
+    SetPointers(call, &args);
     return RunForward<T>(call, args);
   }
 };
@@ -133,9 +134,10 @@ struct CellBackward {
   // d_x sums H terms of d_c_bar · w_cᵀ and 2H of d_r_bar_u_bar · w_ruᵀ.
   static int64_t Reduction(const Dims& d) { return 3 * d.units; }
 
-  static std::vector<Tensor> Reference(const ReferenceCall& call,
-                                       const std::vector<Tensor>& inputs) {
-    const Dims& d = call.dims;
+  static std::vector<Tensor> Reference(const Case& c,
+                                       const std::vector<Tensor>& inputs,
+                                       const NamedTensors*) {
+    const Dims& d = c.dims;
     NamedTensors in = CellForward::ToSequence(d, Used(Inputs(d, 0), inputs));
     in["x"].resize(d.batch * d.input);
     in["h_grad"] = in["d_h"];
@@ -150,9 +152,9 @@ struct CellBackward {
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     GruCellBackwardArgs<T> args;
-    args.dims = {call.dims.batch, call.dims.input, call.dims.units};
-    SetPointers(Inputs, Outputs, call, &args);
-    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+    args.dims = {call.of.dims.batch, call.of.dims.input, call.of.dims.units};
+    SetPointers(call, &args);
+    return RunEngine<T>(call, args);
   }
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <cstdio>
 #include <exception>
 #include <limits>
 #include <optional>
@@ -11,32 +11,16 @@
 
 #include "tests/cpp/heap.h"
 #include "tests/cpp/random.h"
-#include "tests/cpp/running_case.h"
 #include "tests/cpp/tolerances.h"
 
 namespace blockrnn::test {
 namespace {
 
-const char* Name(Data data) {
-  switch (data) {
-    case Data::kPlain:
-      return "plain";
-    case Data::kLarge:
-      return "large";
-    case Data::kTiny:
-      return "tiny";
-    case Data::kSpecials:
-      return "specials";
-    case Data::kIntegers:
-      return "integers";
-  }
-  return "?";
-}
+constexpr const char* kDataNames[] = {"plain", "large", "tiny", "specials",
+                                      "integers"};
+constexpr const char* kPoolNames[] = {"threads", "late", "never"};
 
-const char* Name(Pool pool) {
-  if (pool == Pool::kThreads) return "threads";
-  return pool == Pool::kLate ? "late" : "never";
-}
+thread_local char running_case[256];
 
 // −1, 0 or 1; with `density`, enough weights are 0 for sums to stay small.
 double DrawInteger(Random* random, double density) {
@@ -62,7 +46,7 @@ double DrawOrdinary(Random* random, Fill fill, double weight_size) {
 double Draw(const Case& c, Fill fill, Random* random) {
   const double depth =
       static_cast<double>(std::max<int64_t>(c.dims.input + c.dims.units, 1));
-  if (c.data == Data::kIntegers) {
+  if (c.HasIdentity()) {
     return DrawInteger(random,
                        fill == Fill::kWeight ? std::min(1.0, 24 / depth) : 1);
   }
@@ -108,8 +92,9 @@ class Tensors {
 
   // The pointers that the engine gets: nullptr for an empty tensor, as from
   // TensorFlow.
-  std::vector<void*> Pointers(bool hide_unused) const {
-    std::vector<void*> pointers;
+  template <class Pointer>
+  std::vector<Pointer> Pointers(bool hide_unused) const {
+    std::vector<Pointer> pointers;
     for (std::size_t t = 0; t < blocks_.size(); ++t) {
       const bool hidden = hide_unused && !specs_[t].used;
       pointers.push_back(hidden || blocks_[t].size() == 0 ? nullptr
@@ -141,26 +126,6 @@ class Tensors {
   std::vector<GuardedBlock> blocks_;
 };
 
-cpu::Status CallEngine(const Case& c, const std::vector<void*>& inputs,
-                       const std::vector<void*>& outputs,
-                       const cpu::HostInterface& host,
-                       std::vector<unsigned char>* packed) {
-  EngineCall call;
-  call.type = c.type;
-  call.dims = c.dims;
-  call.variant = c.variant;
-  call.identity = c.data == Data::kIntegers;
-  call.weights = c.weights;
-  call.batch_invariant = c.batch_invariant;
-  call.packed = packed;
-  const std::vector<const void*> const_inputs(inputs.begin(), inputs.end());
-  call.inputs = const_inputs.data();
-  call.outputs = outputs.data();
-  call.host = &host;
-  const HeapIsDry heap(c.heap_is_dry);
-  return c.op->call(call);
-}
-
 bool AllOnes(const std::vector<unsigned char>& bytes) {
   return std::all_of(bytes.begin(), bytes.end(),
                      [](unsigned char byte) { return byte == 0xFF; });
@@ -172,7 +137,7 @@ std::string CompareTensor(const Case& c, const TensorSpec& spec,
                           const Tensor& want) {
   double relative = 0;
   double absolute = 0;
-  if (c.data != Data::kIntegers) {
+  if (!c.HasIdentity()) {
     const bool by_step = c.weights.precision != Precision::kStorage;
     const int64_t steps = by_step ? 1 : std::max<int64_t>(c.dims.steps, 1);
     const int64_t reduction = c.op->reduction(c.dims);
@@ -214,9 +179,7 @@ std::vector<Tensor> DrawAnew(const Case& c) {
       element = Draw(c, spec.fill, &random);
     }
   }
-  if (c.op->prepare != nullptr) {
-    c.op->prepare(c.dims, c.variant, c.data == Data::kIntegers, &inputs);
-  }
+  if (c.op->prepare != nullptr) c.op->prepare(c, &inputs);
   if (c.edit) c.edit(c.op->inputs(c.dims, c.variant), &inputs);
   for (Tensor& tensor : inputs) {
     for (Real& element : tensor) element = RoundTo(c.type, element.value);
@@ -258,10 +221,20 @@ class LastOf {
   std::vector<Tensor> tensors_;
 };
 
-std::vector<Tensor> Want(const Case& c, const NamedTensors* computed) {
-  return c.op->reference({c.dims, c.variant, c.type, c.data == Data::kIntegers,
-                          c.weights, computed},
-                         DrawInputs(c));
+// Which outputs are NaN.
+std::string FindNan(const Case& c, const Outcome& outcome) {
+  std::string found;
+  const auto specs = c.op->outputs(c.dims, c.variant);
+  for (std::size_t t = 0; t < specs.size() && c.data == Data::kPlain; ++t) {
+    for (int64_t n = 0; n < specs[t].count && specs[t].used; ++n) {
+      const unsigned char* const element =
+          outcome.outputs[t].data() + n * SizeOf(c.type);
+      if (!std::isnan(Decode(c.type, element))) continue;
+      found += specs[t].name + "[" + std::to_string(n) + "] is NaN; ";
+      break;
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -275,19 +248,22 @@ std::string Describe(const Case& c) {
   std::ostringstream out;
   out << c.op->name << " " << Name(c.type) << " B=" << c.dims.batch
       << " I=" << c.dims.input << " H=" << c.dims.units << " T=" << c.dims.steps
-      << " variant=" << c.variant << " data=" << Name(c.data)
-      << " seed=" << c.seed << " offset=" << c.offset
-      << " threads=" << c.host.num_threads << " pool=" << Name(c.host.pool)
+      << " variant=" << c.variant
+      << " data=" << kDataNames[static_cast<int>(c.data)] << " seed=" << c.seed
+      << " offset=" << c.offset << " threads=" << c.host.num_threads
+      << " pool=" << kPoolNames[static_cast<int>(c.host.pool)]
       << " fail_allocation=" << c.host.fail_allocation
       << " cancel_at=" << c.host.cancel_at << " heap_is_dry=" << c.heap_is_dry
-      << " weights=" << c.weights.kind << " by_unit=" << c.weights.by_unit
+      << " weights=" << c.weights.kind
       << " precision=" << static_cast<int>(c.weights.precision)
       << " batch_invariant=" << c.batch_invariant;
   return out.str();
 }
 
+const char* RunningCase() { return running_case; }
+
 Outcome RunCase(const Case& c) {
-  SetRunningCase(Describe(c));
+  std::snprintf(running_case, sizeof(running_case), "%s", Describe(c).c_str());
   Outcome outcome;
   TestHost host(c.host);
   {
@@ -298,8 +274,8 @@ Outcome RunCase(const Case& c) {
     const Tensors outputs(c, output_specs);
     try {
       outcome.status =
-          CallEngine(c, inputs.Pointers(true), outputs.Pointers(false),
-                     host.host(), &outcome.packed);
+          c.op->call({c, host.host(), inputs.Pointers<const void*>(true),
+                      outputs.Pointers<void*>(false), &outcome.packed});
     } catch (const std::exception& e) {
       outcome.problem += std::string("threw ") + e.what() + "; ";
     }
@@ -326,22 +302,24 @@ Outcome RunCase(const Case& c) {
 
 std::vector<Tensor> Want(const Case& c) {
   thread_local LastOf last;
-  return last.Get(c, [&] { return Want(c, nullptr); });
+  return last.Get(c,
+                  [&] { return c.op->reference(c, DrawInputs(c), nullptr); });
 }
 
 std::string Compare(const Case& c, const Outcome& outcome) {
+  if (c.op->reference == nullptr) return FindNan(c, outcome);
   std::vector<Tensor> want;
   if (c.weights.precision == Precision::kStorage) {
     want = Want(c);
   } else {
     const NamedTensors computed = Computed(c, outcome);
-    want = Want(c, &computed);
+    want = c.op->reference(c, DrawInputs(c), &computed);
   }
   const auto specs = c.op->outputs(c.dims, c.variant);
   std::string wrong;
   for (std::size_t t = 0; t < specs.size(); ++t) {
     if (!specs[t].used) continue;
-    if (c.data == Data::kIntegers) {
+    if (c.HasIdentity()) {
       for (const Real& element : want[t]) {
         if (element.scale < ExactLimit(c.type)) continue;
         return "the test's integers are too large to compare exactly";

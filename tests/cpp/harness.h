@@ -5,41 +5,12 @@
 #define BLOCKRNN_TESTS_CPP_HARNESS_H_
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "tests/cpp/op.h"
-#include "tests/cpp/storage.h"
-#include "tests/cpp/test_host.h"
 
 namespace blockrnn::test {
-
-// How inputs are drawn.
-enum class Data {
-  kPlain,     // ordinary numbers
-  kLarge,     // eight times as large: gates saturate, half overflows
-  kTiny,      // down to subnormal numbers
-  kSpecials,  // some are NaN, infinite or zero
-  kIntegers,  // small integers, with identity activations
-};
-
-struct Case {
-  const Op* op = nullptr;
-  Type type = Type::kFloat;
-  Dims dims;
-  int variant = 0;
-  Data data = Data::kPlain;
-  uint64_t seed = 1;
-  int offset = 0;  // elements that each tensor is off its alignment
-  bool heap_is_dry = false;
-  WeightForm weights;
-  bool batch_invariant = false;
-  // Changes the inputs that were drawn; may be empty.
-  std::function<void(const std::vector<TensorSpec>&, std::vector<Tensor>*)>
-      edit;
-  HostOptions host;
-};
 
 struct Outcome {
   cpu::Status status = cpu::Status::kOk;
@@ -55,6 +26,8 @@ struct Outcome {
 
 // The case in one line, for messages.
 std::string Describe(const Case& c);
+// The last case that this thread has run, for a message when it crashes.
+const char* RunningCase();
 
 // Calls the engine. The inputs follow from op, type, dims, variant, data and
 // seed; nothing else changes them.
@@ -67,7 +40,8 @@ std::vector<Tensor> DrawInputs(const Case& c);
 std::vector<Tensor> Want(const Case& c);
 
 // How the numbers of an outcome whose status is kOk differ from the reference;
-// empty if they do not.
+// empty if they do not. Of an op without a reference, of ordinary inputs, which
+// of them are NaN, as is memory that was not written.
 std::string Compare(const Case& c, const Outcome& outcome);
 
 // RunCase and, if its status is kOk, Compare; any other status is an error.

@@ -24,14 +24,15 @@ cpu::Status RunWithIdentity(const Args& args, const cpu::HostInterface& host);
 template <class T, bool kHasIdentity = true, class Args>
 cpu::Status RunForward(const EngineCall& call, const Args& args) {
   if constexpr (std::is_base_of_v<SequenceForwardArgs<T>, Args>) {
-    if (call.weights.kind != WeightForm::kAsDrawn) {
+    if (call.of.weights.kind != WeightForm::kAsDrawn) {
       return RunWithWeights<T>(call, args);
     }
   }
   if constexpr (std::is_floating_point_v<T> && kHasIdentity) {
-    if (call.identity) return RunWithIdentity(args, *call.host);
+    const HeapIsDry heap(call.of.heap_is_dry);
+    if (call.of.HasIdentity()) return RunWithIdentity(args, call.host);
   }
-  return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+  return RunEngine<T>(call, args);
 }
 
 }  // namespace blockrnn::test

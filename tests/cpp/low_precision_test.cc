@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "tests/cpp/op_tests.h"
-#include "tests/cpp/same_bits.h"
 #include "tests/cpp/sequence.h"
 
 namespace blockrnn::test {
@@ -28,7 +27,7 @@ constexpr int kVariants[] = {1, 6, 8, 12, 13, 14};
 Case FrozenCase(const Op& op, const Dims& dims, int variant,
                 Precision precision) {
   Case c = MakeCase(op, Type::kFloat, dims, variant);
-  c.weights = {WeightForm::kFrozen, false, precision};
+  c.weights = {WeightForm::kFrozen, precision};
   return c;
 }
 

@@ -53,24 +53,25 @@ struct CellForward {
   }
   static int64_t Reduction(const Dims& d) { return d.input + d.units; }
 
-  static std::vector<Tensor> Reference(const ReferenceCall& call,
-                                       const std::vector<Tensor>& inputs) {
-    const Dims& d = call.dims;
-    NamedTensors in = Used(Inputs(d, call.variant), inputs);
+  static std::vector<Tensor> Reference(const Case& c,
+                                       const std::vector<Tensor>& inputs,
+                                       const NamedTensors*) {
+    const Dims& d = c.dims;
+    NamedTensors in = Used(Inputs(d, c.variant), inputs);
     SplitRows("w", d.input * 4 * d.units, "w_x", "w_h", &in);
     in["b_x"] = in["b"];
     return InOrder(
-        Outputs(d, call.variant),
-        OneStep(d, Spec(kCellOptions[call.variant]), Activations{call.identity})
+        Outputs(d, c.variant),
+        OneStep(d, Spec(kCellOptions[c.variant]), Activations{c.HasIdentity()})
             .Forward(in));
   }
 
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     LstmCellForwardArgs<T> args;
-    args.dims = {call.dims.batch, call.dims.input, call.dims.units};
-    args.options = kCellOptions[call.variant];
-    SetPointers(Inputs, Outputs, call, &args);
+    args.dims = {call.of.dims.batch, call.of.dims.input, call.of.dims.units};
+    args.options = kCellOptions[call.of.variant];
+    SetPointers(call, &args);
     return RunForward<T>(call, args);
   }
 };
@@ -103,10 +104,11 @@ struct CellBackward {
   // The peephole gradients are sums over the batch.
   static int64_t Reduction(const Dims& d) { return d.batch; }
 
-  static std::vector<Tensor> Reference(const ReferenceCall& call,
-                                       const std::vector<Tensor>& inputs) {
-    const Dims& d = call.dims;
-    const NamedTensors in = Used(Inputs(d, call.variant), inputs);
+  static std::vector<Tensor> Reference(const Case& c,
+                                       const std::vector<Tensor>& inputs,
+                                       const NamedTensors*) {
+    const Dims& d = c.dims;
+    const NamedTensors in = Used(Inputs(d, c.variant), inputs);
     const CellReference cell(CellSpec(), d.units, Activations(), in);
     const auto row = [&](const char* name, int64_t b) {
       const auto from = Find(in, name).begin() + b * d.units;
@@ -130,16 +132,16 @@ struct CellBackward {
                           grads.cs_prev.end());
     }
     for (const auto& [name, sum] : sums) out[name + "_grad"] = Totals(sum);
-    return InOrder(Outputs(d, call.variant), out);
+    return InOrder(Outputs(d, c.variant), out);
   }
 
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     LstmCellBackwardArgs<T> args;
-    args.dims = {call.dims.batch, call.dims.input, call.dims.units};
-    args.options.use_peephole = call.variant == 1;
-    SetPointers(Inputs, Outputs, call, &args);
-    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+    args.dims = {call.of.dims.batch, call.of.dims.input, call.of.dims.units};
+    args.options.use_peephole = call.of.variant == 1;
+    SetPointers(call, &args);
+    return RunEngine<T>(call, args);
   }
 };
 

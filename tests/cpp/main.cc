@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "tests/cpp/running_case.h"
+#include "tests/cpp/harness.h"
 
 namespace {
 

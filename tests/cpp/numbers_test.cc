@@ -93,12 +93,9 @@ void ForEachCase(const Op& op, Type type, Data data) {
         (!op.sequence || data == Data::kPlain);
     const bool all = small || (FullLength() && !op.sequence);
     for (int n = 0; n < (all ? op.variants : 1); ++n) {
-      Case c;
-      c.op = &op;
-      c.type = type;
-      c.dims = dims;
+      Case c = MakeCase(op, type, dims,
+                        all ? n : static_cast<int>(counter++ % op.variants));
       c.data = data;
-      c.variant = all ? n : static_cast<int>(counter++ % op.variants);
       c.offset = static_cast<int>(seed % 2);
       c.seed = seed++;
       EXPECT_EQ(RunAndCompare(c), "");

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,9 +19,9 @@
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "tests/cpp/heap.h"
-#include "tests/cpp/random.h"
 #include "tests/cpp/reference.h"
 #include "tests/cpp/storage.h"
+#include "tests/cpp/test_host.h"
 
 extern "C" const blockrnn::cpu::Engine* blockrnn_cpu_engine();
 
@@ -54,35 +55,47 @@ struct TensorSpec {
 struct WeightForm {
   enum Kind { kAsDrawn, kInPlace, kFrozen };
   Kind kind = kAsDrawn;
-  bool by_unit = false;                       // transposed
   Precision precision = Precision::kStorage;  // of frozen weights
   int filled = 0xFF;                          // the memory of frozen weights
 };
 
-// One call of a reference.
-struct ReferenceCall {
+// How inputs are drawn.
+enum class Data {
+  kPlain,     // ordinary numbers
+  kLarge,     // eight times as large: gates saturate, half overflows
+  kTiny,      // down to subnormal numbers
+  kSpecials,  // some are NaN, infinite or zero
+  kIntegers,  // small integers, with identity activations
+};
+
+struct Op;
+
+struct Case {
+  const Op* op = nullptr;
+  Type type = Type::kFloat;
   Dims dims;
   int variant = 0;
-  Type type = Type::kDouble;  // of the inputs
-  bool identity = false;
-  WeightForm weights = {};
-  // In lower precision than the type's: what the engine has computed, by name.
-  // Each step is that of the state which the step before has left there.
-  const NamedTensors* computed = nullptr;
+  Data data = Data::kPlain;
+  uint64_t seed = 1;
+  int offset = 0;  // elements that each tensor is off its alignment
+  bool heap_is_dry = false;
+  WeightForm weights;
+  bool batch_invariant = false;
+  // Changes the inputs that were drawn; may be empty.
+  std::function<void(const std::vector<TensorSpec>&, std::vector<Tensor>*)>
+      edit;
+  HostOptions host;
+
+  bool HasIdentity() const { return data == Data::kIntegers; }
 };
 
 // One call of the engine. The pointers are in the order of the specs.
 struct EngineCall {
-  Type type = Type::kFloat;
-  Dims dims;
-  int variant = 0;
-  bool identity = false;
-  WeightForm weights;
-  bool batch_invariant = false;
-  std::vector<unsigned char>* packed = nullptr;  // gets frozen weights
-  const void* const* inputs = nullptr;
-  void* const* outputs = nullptr;
-  const cpu::HostInterface* host = nullptr;
+  const Case& of;
+  const cpu::HostInterface& host;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  std::vector<unsigned char>* packed;  // gets frozen weights
 };
 
 // A forward call of float, and the backward call that reads what it has saved,
@@ -107,30 +120,23 @@ struct Op {
   SpecsOf outputs;
   // The longest sum behind an output.
   int64_t (*reduction)(const Dims&);
-  // The outputs; an unused one may be left empty.
-  std::vector<Tensor> (*reference)(const ReferenceCall&,
-                                   const std::vector<Tensor>& inputs);
+  // The outputs; an unused one may be left empty. computed: with weights in
+  // lower precision than the type's, what the engine has computed, by name;
+  // each step is that of the state which the step before has left there.
+  // nullptr: the op has no reference.
+  std::vector<Tensor> (*reference)(const Case&,
+                                   const std::vector<Tensor>& inputs,
+                                   const NamedTensors* computed);
   cpu::Status (*call)(const EngineCall&);
   // An op over a sequence: its tests use shapes with Dims::steps.
   bool sequence = false;
   // Sums with identity activations grow with every step; so many are exact.
   int64_t exact_steps = 1;
   // Makes drawn inputs such as the op may be given; may be nullptr.
-  void (*prepare)(const Dims&, int variant, bool identity,
-                  std::vector<Tensor>* inputs) = nullptr;
-  // Whether intermediate results are rounded to the storage type, so that half
-  // and bfloat16 need tests of their own (rnn_stack_test.cc).
-  bool wide_types_only = false;
-
-  // Whether the gradient op is not the derivative of this one: that of a clip
-  // is taken as 1, and without training nothing is dropped. nullptr: never.
-  bool (*no_derivative)(int variant) = nullptr;
-
+  void (*prepare)(const Case&, std::vector<Tensor>* inputs) = nullptr;
   // All outputs of both calls; nullptr: no op of a forward pass over a
   // sequence.
   NamedArrays (*train)(const TrainingCall&) = nullptr;
-
-  bool Takes(Type type) const { return !wide_types_only || SizeOf(type) >= 4; }
 };
 
 inline std::vector<Op>& Ops() {
@@ -149,13 +155,6 @@ inline const Op& FindOp(const std::string& name) {
     if (name == op.name) return op;
   }
   std::abort();
-}
-
-// Of elements in [-1, 1).
-inline Tensor RandomTensor(int64_t count, Random* random) {
-  Tensor tensor(count);
-  for (Real& element : tensor) element = random->Signed();
-  return tensor;
 }
 
 // The engine's functions for a storage type, found by that type.
@@ -199,11 +198,18 @@ void SetPointers(const std::vector<TensorSpec>& specs,
 
 // The inputs and outputs of an op that leaves none of them out.
 template <template <class> class Args, class T>
-void SetPointers(SpecsOf inputs, SpecsOf outputs, const EngineCall& call,
-                 Args<T>* args) {
-  const HeapIsDry heap(false);
-  SetPointers(inputs(call.dims, call.variant), call.inputs, false, args);
-  SetPointers(outputs(call.dims, call.variant), call.outputs, false, args);
+void SetPointers(const EngineCall& call, Args<T>* args) {
+  const Case& c = call.of;
+  SetPointers(c.op->inputs(c.dims, c.variant), call.inputs.data(), false, args);
+  SetPointers(c.op->outputs(c.dims, c.variant), call.outputs.data(), false,
+              args);
+}
+
+// Calls the engine's function for these arguments of type T.
+template <class T, class Args>
+cpu::Status RunEngine(const EngineCall& call, const Args& args) {
+  const HeapIsDry heap(call.of.heap_is_dry);
+  return Functions(static_cast<T*>(nullptr)).Run(args, call.host);
 }
 
 // Family::Call<T>(call), which is not compiled for a type that is not tested.
@@ -216,7 +222,7 @@ cpu::Status CallIfTested(const EngineCall& call) {
 // Family::Call<T>(call) for the T of the call.
 template <class Family>
 cpu::Status CallWithType(const EngineCall& call) {
-  switch (call.type) {
+  switch (call.of.type) {
     case Type::kHalf:
       return CallIfTested<Family, Type::kHalf, Eigen::half>(call);
     case Type::kBfloat16:

@@ -1,21 +1,17 @@
-// Defines the tests' view of stacks of recurrent layers and of their gradient:
-// tensors, reference, engine call.
+// Describes stacks of recurrent layers and their gradient. Their numbers are
+// tested in tests/cudnn/; here they have no reference, and must be numbers.
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "cc/core/param_layout.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "tests/cpp/guarded_block.h"
-#include "tests/cpp/heap.h"
 #include "tests/cpp/op.h"
-#include "tests/cpp/rnn_stack_reference.h"
-#include "tests/cpp/rnn_stack_variants.h"
-#include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"
 
 namespace blockrnn::test {
@@ -25,138 +21,176 @@ namespace {
 constexpr auto kBrokenReserve = static_cast<cpu::Status>(98);
 constexpr auto kNoForward = static_cast<cpu::Status>(99);
 
-int64_t StateCount(const Stack& s, int64_t width) {
-  return s.layer_directions * s.batch * width;
-}
+struct Choice {
+  RnnMode mode;
+  int layers;
+  int directions;
+  bool projected;
+  bool skip_input;
+  bool lengths;
+  bool time_major;
+  bool dropout;
+};
+constexpr Choice kChoices[] = {
+    {RnnMode::kTanh, 1, 1, false, false, false, false, false},
+    {RnnMode::kGru, 2, 2, false, false, true, false, true},
+    {RnnMode::kTanh, 3, 2, false, false, false, true, false},
+    {RnnMode::kRelu, 2, 1, false, false, true, true, true},
+    {RnnMode::kLstm, 3, 2, true, false, true, false, true},
+    {RnnMode::kLstm, 1, 2, true, true, false, true, false},
+    {RnnMode::kGru, 3, 1, false, true, true, true, true},
+    {RnnMode::kGru, 1, 2, false, false, true, false, false},
+    {RnnMode::kTanh, 1, 2, false, true, true, false, false},
+    {RnnMode::kRelu, 1, 2, false, true, false, true, false},
+    {RnnMode::kTanh, 2, 2, false, false, true, true, true},
+    {RnnMode::kLstm, 2, 1, true, false, false, true, true},
+    {RnnMode::kLstm, 1, 1, false, false, false, true, false},
+    {RnnMode::kGru, 2, 2, false, true, false, false, false},
+    {RnnMode::kRelu, 3, 2, false, false, true, false, true},
+    {RnnMode::kLstm, 2, 2, false, true, true, false, false},
+    {RnnMode::kLstm, 2, 2, false, false, true, true, true},
+};
+constexpr int kVariants = sizeof(kChoices) / sizeof(kChoices[0]);
 
-// What is common to the arguments of both directions of a call; its lengths
-// live in `lengths`.
-template <class Args>
-void FillCommon(const Stack& s, std::vector<int64_t>* lengths, Args* args) {
-  const HeapIsDry heap(false);
-  RnnGeometry& g = args->geometry;
-  g.mode = s.choice.mode;
-  g.layers = s.choice.layers;
-  g.directions = s.choice.directions;
-  g.input = s.input;
-  g.units = s.units;
-  g.proj = s.proj;
-  g.projected = s.projected;
-  g.skip_input = s.choice.skip_input;
-  args->steps = s.steps;
-  args->batch = s.batch;
-  args->time_major = s.choice.time_major;
-  args->dropout = s.Dropout();
-  for (int64_t b = 0; b < s.batch; ++b) lengths->push_back(s.Length(b));
-  args->lengths = s.choice.lengths ? lengths->data() : nullptr;
-}
+// One call: a choice and its sizes.
+class Stack {
+ public:
+  Stack(const Dims& d, int variant)
+      : dims(d),
+        choice(kChoices[variant]),
+        trains(variant % 4 != 3),
+        gives_output_grad_(variant % 3 != 2),
+        gives_state_grads_(variant % 3 != 1) {
+    g.mode = choice.mode;
+    g.layers = choice.layers;
+    g.directions = choice.directions;
+    g.input = choice.skip_input ? d.units : d.input;
+    g.units = d.units;
+    g.projected = choice.projected && d.units > 0;
+    g.proj = g.projected ? (d.units + 1) / 2 : d.units;
+    g.skip_input = choice.skip_input;
+    // In 0..T, both ends of it among a few rows.
+    for (int64_t b = 0; b < d.batch; ++b) {
+      lengths_.push_back(choice.lengths ? (3 * b + 2) % (d.steps + 1)
+                                        : d.steps);
+    }
+  }
+
+  std::vector<TensorSpec> Inputs() const {
+    return {{"input", Sequence(g.input)},
+            {"input_h", State(g.proj)},
+            {"input_c", State(g.units), {}, IsLstm()},
+            {"params", *ParamLayout::Count(g), Fill::kWeight}};
+  }
+  std::vector<TensorSpec> Outputs() const {
+    return {{"output", Sequence(g.OutputWidth())},
+            {"output_h", State(g.proj)},
+            {"output_c", State(g.units), {}, IsLstm()}};
+  }
+  std::vector<TensorSpec> Cotangents() const {
+    std::vector<TensorSpec> specs = Outputs();
+    for (TensorSpec& spec : specs) {
+      spec.used &=
+          spec.name == "output" ? gives_output_grad_ : gives_state_grads_;
+      spec.name += "_backprop";
+    }
+    return specs;
+  }
+  std::vector<TensorSpec> Gradients() const {
+    std::vector<TensorSpec> specs = Inputs();
+    for (TensorSpec& spec : specs) spec.name += "_backprop";
+    return specs;
+  }
+
+  // What is common to the arguments of both directions of a call.
+  template <class Args>
+  void Fill(Args* args) const {
+    args->geometry = g;
+    args->steps = dims.steps;
+    args->batch = dims.batch;
+    args->time_major = choice.time_major;
+    args->dropout = choice.dropout ? 0.375f : 0.0f;
+    args->lengths = choice.lengths ? lengths_.data() : nullptr;
+  }
+
+  // What a row has past its length is never read.
+  void SpoilPadding(Tensor* sequence) const {
+    const auto rows = static_cast<std::size_t>(dims.batch * dims.steps);
+    const std::size_t width = rows == 0 ? 0 : sequence->size() / rows;
+    for (int64_t b = 0; b < dims.batch; ++b) {
+      for (int64_t t = lengths_[b]; t < dims.steps; ++t) {
+        const int64_t row =
+            choice.time_major ? t * dims.batch + b : b * dims.steps + t;
+        std::fill_n(sequence->begin() + row * width, width,
+                    std::numeric_limits<double>::quiet_NaN());
+      }
+    }
+  }
+
+  const Dims dims;
+  const Choice choice;
+  const bool trains;  // of a forward call
+  RnnGeometry g;
+
+ private:
+  bool IsLstm() const { return g.mode == RnnMode::kLstm; }
+  int64_t Sequence(int64_t width) const {
+    return dims.steps * dims.batch * width;
+  }
+  int64_t State(int64_t width) const {
+    return g.layer_directions() * dims.batch * width;
+  }
+
+  const bool gives_output_grad_;
+  const bool gives_state_grads_;
+  std::vector<int64_t> lengths_;
+};
 
 template <class Args>
-GuardedBlock MakeReserve(const Args& args, std::size_t element_size) {
-  const HeapIsDry heap(false);
+GuardedBlock MakeReserve(const Args& args, Type type) {
   const ReserveLayout layout(args.geometry, args.steps, args.batch,
                              ValidRows(args.steps, args.batch, args.lengths),
-                             static_cast<int64_t>(element_size),
+                             static_cast<int64_t>(SizeOf(type)),
                              args.dropout > 0);
   GuardedBlock block(layout.total(), 0);
   std::fill_n(block.data(), block.size(), 0xFF);
   return block;
 }
 
-GuardedBlock MakeArray(const EngineCall& call, int64_t count) {
-  const HeapIsDry heap(false);
-  return GuardedBlock(count * SizeOf(call.type), 0);
-}
-
-// What a row has past its length is never read.
-void SpoilPadding(const Stack& s, int64_t width, Tensor* sequence) {
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t t = s.Length(b); t < s.steps; ++t) {
-      for (int64_t k = 0; k < width; ++k) {
-        (*sequence)[s.Row(t, b) * width + k] =
-            std::numeric_limits<double>::quiet_NaN();
-      }
-    }
-  }
-}
-
-// Excludes what is undefined or would make the tolerance meaningless: zero
-// gradients past a row's length times weights that are not finite, and sums
-// that grow from step to step or, with relu, without bound.
-void CalmParams(const Stack& s, Tensor* params) {
-  MakeFinite(params);
-  const double depth = static_cast<double>(s.input + s.units);
-  const double widest =
-      static_cast<double>(std::max(s.OutputWidth() + s.proj, s.input));
-  constexpr int64_t kFewSteps = 4;
-  const bool many = s.steps > kFewSteps || s.choice.mode == RnnMode::kRelu;
-  const int halvings =
-      many && widest > 0
-          ? static_cast<int>(std::ceil(std::log2(widest / std::sqrt(depth))))
-          : 0;
-  for (Real& element : *params) {
-    element = std::ldexp(element.value, -std::max(halvings, 0));
-  }
-}
-
 struct Forward {
   static std::vector<TensorSpec> Inputs(const Dims& d, int variant) {
-    const Stack s(d, variant);
-    return {
-        {"input", s.steps * s.batch * s.input},
-        {"input_h", StateCount(s, s.proj)},
-        {"input_c", StateCount(s, s.units), Fill::kState, s.IsLstm()},
-        {"params", StackParams(s), Fill::kWeight},
-    };
+    return Stack(d, variant).Inputs();
   }
-
   static std::vector<TensorSpec> Outputs(const Dims& d, int variant) {
-    const Stack s(d, variant);
-    return {
-        {"output", s.steps * s.batch * s.OutputWidth()},
-        {"output_h", StateCount(s, s.proj)},
-        {"output_c", StateCount(s, s.units), {}, s.IsLstm()},
-    };
+    return Stack(d, variant).Outputs();
   }
 
-  static void Prepare(const Dims& d, int variant, bool,
-                      std::vector<Tensor>* in) {
-    const Stack s(d, variant);
-    SpoilPadding(s, s.input, &(*in)[0]);
-    CalmParams(s, &(*in)[3]);
+  static void Prepare(const Case& c, std::vector<Tensor>* in) {
+    Stack(c.dims, c.variant).SpoilPadding(&(*in)[0]);
+    // A relu's state would grow from step to step.
+    for (Real& element : (*in)[3]) element = element.value / 4;
   }
 
-  static int64_t Reduction(const Dims& d) { return d.input + 3 * d.units; }
-
-  static std::vector<Tensor> Reference(const ReferenceCall& call,
-                                       const std::vector<Tensor>& in) {
-    const Stack s(call.dims, call.variant);
-    const StackOutputs out = StackForward(s, s.trains && s.choice.dropout,
-                                          {in[0], in[1], in[2], in[3]});
-    return {out.output, out.output_h, out.output_c};
-  }
-
+  // But the outputs.
   template <class T>
-  static RnnStackForwardArgs<T> Args(const Stack& s, const EngineCall& call,
-                                     std::vector<int64_t>* lengths) {
-    const HeapIsDry heap(false);
+  static RnnStackForwardArgs<T> Args(const Stack& s, const EngineCall& call) {
     RnnStackForwardArgs<T> args;
-    FillCommon(s, lengths, &args);
-    args.philox = Stack::Philox();
-    SetPointers(Inputs(call.dims, call.variant), call.inputs, false, &args);
+    s.Fill(&args);
+    // A carry propagates through all digits of the counter within a mask.
+    args.philox = {{0x12345678u, 0x9abcdef0u},
+                   {0xfffffffau, 0xffffffffu, 0xffffffffu, 7u}};
+    SetPointers(s.Inputs(), call.inputs.data(), false, &args);
     return args;
   }
 
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
-    const Stack s(call.dims, call.variant);
-    std::vector<int64_t> lengths;
-    RnnStackForwardArgs<T> args = Args<T>(s, call, &lengths);
-    SetPointers(Inputs, Outputs, call, &args);
-    const GuardedBlock reserve = MakeReserve(args, SizeOf(call.type));
+    const Stack s(call.of.dims, call.of.variant);
+    RnnStackForwardArgs<T> args = Args<T>(s, call);
+    SetPointers(s.Outputs(), call.outputs.data(), false, &args);
+    const GuardedBlock reserve = MakeReserve(args, call.of.type);
     if (s.trains) args.reserve = reserve.data();
-    const cpu::Status status =
-        Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+    const cpu::Status status = RunEngine<T>(call, args);
     return reserve.Intact() ? status : kBrokenReserve;
   }
 };
@@ -164,98 +198,55 @@ struct Forward {
 struct Backward {
   static std::vector<TensorSpec> Inputs(const Dims& d, int variant) {
     const Stack s(d, variant);
-    std::vector<TensorSpec> specs = Forward::Inputs(d, variant);
-    specs.push_back({"output_backprop", s.steps * s.batch * s.OutputWidth(),
-                     Fill::kState, s.gives_output_grad});
-    specs.push_back({"output_h_backprop", StateCount(s, s.proj), Fill::kState,
-                     s.gives_state_grads});
-    specs.push_back({"output_c_backprop", StateCount(s, s.units), Fill::kState,
-                     s.gives_state_grads && s.IsLstm()});
+    std::vector<TensorSpec> specs = s.Inputs();
+    for (const TensorSpec& spec : s.Cotangents()) specs.push_back(spec);
     return specs;
   }
-
   static std::vector<TensorSpec> Outputs(const Dims& d, int variant) {
-    const Stack s(d, variant);
-    return {
-        {"input_backprop", s.steps * s.batch * s.input},
-        {"input_h_backprop", StateCount(s, s.proj)},
-        {"input_c_backprop", StateCount(s, s.units), {}, s.IsLstm()},
-        {"params_backprop", StackParams(s)},
-    };
+    return Stack(d, variant).Gradients();
   }
 
-  static void Prepare(const Dims& d, int variant, bool identity,
-                      std::vector<Tensor>* in) {
-    const Stack s(d, variant);
-    Forward::Prepare(d, variant, identity, in);
-    SpoilPadding(s, s.OutputWidth(), &(*in)[4]);
-  }
-
-  static int64_t Reduction(const Dims& d) {
-    return std::max(d.input + 4 * d.units, d.batch);
-  }
-
-  static std::vector<Tensor> Reference(const ReferenceCall& call,
-                                       const std::vector<Tensor>& in) {
-    const Stack s(call.dims, call.variant);
-    StackOutputs grads;
-    if (s.gives_output_grad) grads.output = in[4];
-    if (s.gives_state_grads) grads.output_h = in[5];
-    if (s.gives_state_grads && s.IsLstm()) grads.output_c = in[6];
-    const StackGradients out =
-        StackBackward(s, s.choice.dropout, {in[0], in[1], in[2], in[3]}, grads);
-    return {out.input, out.input_h, out.input_c, out.params};
+  static void Prepare(const Case& c, std::vector<Tensor>* in) {
+    Forward::Prepare(c, in);
+    Stack(c.dims, c.variant).SpoilPadding(&(*in)[4]);
   }
 
   // Runs the forward op for the inputs of the backward op; only the host of the
   // backward op is under test.
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
-    const Stack s(call.dims, call.variant);
-    const auto& functions = Functions(static_cast<T*>(nullptr));
-    std::vector<int64_t> lengths;
-    RnnStackForwardArgs<T> forward = Forward::Args<T>(s, call, &lengths);
-    const GuardedBlock reserve = MakeReserve(forward, SizeOf(call.type));
+    const Stack s(call.of.dims, call.of.variant);
+    RnnStackForwardArgs<T> forward = Forward::Args<T>(s, call);
+    const GuardedBlock reserve = MakeReserve(forward, call.of.type);
     forward.reserve = reserve.data();
-    const GuardedBlock output =
-        MakeArray(call, s.steps * s.batch * s.OutputWidth());
-    const GuardedBlock output_h = MakeArray(call, StateCount(s, s.proj));
-    const GuardedBlock output_c = MakeArray(call, StateCount(s, s.units));
-    forward.output = reinterpret_cast<T*>(output.data());
-    forward.output_h = reinterpret_cast<T*>(output_h.data());
-    forward.output_c = reinterpret_cast<T*>(output_c.data());
-    {
-      const HeapIsDry heap(false);
-      TestHost host{HostOptions()};
-      const cpu::Status status = functions.Run(forward, host.host());
-      if (status != cpu::Status::kOk) return kNoForward;
+    std::vector<GuardedBlock> outputs;
+    std::vector<void*> pointers;
+    for (const TensorSpec& spec : s.Outputs()) {
+      outputs.emplace_back(spec.count * SizeOf(call.of.type), 0);
+      pointers.push_back(outputs.back().data());
+    }
+    SetPointers(s.Outputs(), pointers.data(), false, &forward);
+    const TestHost host{HostOptions()};
+    const auto& functions = Functions(static_cast<T*>(nullptr));
+    if (functions.Run(forward, host.host()) != cpu::Status::kOk) {
+      return kNoForward;
     }
     RnnStackBackwardArgs<T> args;
-    lengths.clear();
-    FillCommon(s, &lengths, &args);
-    SetPointers(Inputs, Outputs, call, &args);
+    s.Fill(&args);
+    SetPointers(call, &args);
     args.output = forward.output;
     args.reserve = reserve.data();
-    return functions.Run(args, *call.host);
+    return RunEngine<T>(call, args);
   }
 };
 
-Op Wide(Op op) {
-  op.wide_types_only = true;
-  op.no_derivative = [](int variant) {
-    const Stack s({}, variant);
-    return s.choice.dropout && !s.trains;
-  };
-  return op;
-}
-
 const bool kAdded =
-    AddOp(Wide({"RNNStack", false, false, kStackSamples, &Forward::Inputs,
-                &Forward::Outputs, &Forward::Reduction, &Forward::Reference,
-                &CallWithType<Forward>, true, 1, &Forward::Prepare})) &&
-    AddOp(Wide({"RNNStackGrad", true, false, kStackSamples, &Backward::Inputs,
-                &Backward::Outputs, &Backward::Reduction, &Backward::Reference,
-                &CallWithType<Backward>, true, 1, &Backward::Prepare}));
+    AddOp({"RNNStack", false, false, kVariants, &Forward::Inputs,
+           &Forward::Outputs, nullptr, nullptr, &CallWithType<Forward>, true, 1,
+           &Forward::Prepare}) &&
+    AddOp({"RNNStackGrad", true, false, kVariants, &Backward::Inputs,
+           &Backward::Outputs, nullptr, nullptr, &CallWithType<Backward>, true,
+           1, &Backward::Prepare});
 
 }  // namespace
 }  // namespace blockrnn::test

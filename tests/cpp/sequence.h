@@ -16,7 +16,6 @@
 
 #include "cc/core/sequence_args.h"
 #include "tests/cpp/guarded_block.h"
-#include "tests/cpp/heap.h"
 #include "tests/cpp/op.h"
 
 namespace blockrnn::test {
@@ -44,7 +43,8 @@ struct Order {
   bool lengths = false;  // each row has its own
   bool drops = false;    // recurrent dropout: factors of the state
   bool projected_input = false;
-  bool zones = false;  // zoneout by draws, of the cells that have it
+  bool zones = false;    // zoneout by draws, of the cells that have it
+  bool by_unit = false;  // the matrices of x and of the state are transposed
   Wants want = Wants::kAll;
   Gives give = Gives::kAll;
 };
@@ -54,26 +54,28 @@ struct Order {
 inline constexpr Order kOrders[] = {
     {Mask::kNone, true, false, false, false, false, false},
     {Mask::kHoles, true, false, true, true, false, true},
-    {Mask::kHoles, false, true, false, false, false, false, Wants::kTraining},
-    {Mask::kNone, false, false, false, false, true, true, Wants::kInference,
-     Gives::kH},
-    {Mask::kNothing, true, true, false, true, false, false},
-    {Mask::kLeft, true, true, true, false, false, false, Wants::kLast,
+    {Mask::kHoles, false, true, false, false, false, false, true,
+     Wants::kTraining},
+    {Mask::kNone, false, false, false, false, true, true, true,
+     Wants::kInference, Gives::kH},
+    {Mask::kNothing, true, true, false, true, false, false, true},
+    {Mask::kLeft, true, true, true, false, false, false, false, Wants::kLast,
      Gives::kLast},
-    {Mask::kRows, false, false, false, true, true, false, Wants::kAll,
+    {Mask::kRows, false, false, false, true, true, false, false, Wants::kAll,
      Gives::kCs},
-    {Mask::kNone, true, true, false, true, false, true, Wants::kTraining,
+    {Mask::kNone, true, true, false, true, false, true, false, Wants::kTraining,
      Gives::kH},
-    {Mask::kRight, true, false, false, true, false, false, Wants::kAll,
+    {Mask::kRight, true, false, false, true, false, false, true, Wants::kAll,
      Gives::kLast},
-    {Mask::kRight, false, false, false, false, true, false, Wants::kInference,
-     Gives::kNothing},
-    {Mask::kLeft, false, true, false, false, false, false, Wants::kInference},
-    {Mask::kNone, false, true, true, true, false, false, Wants::kLast,
+    {Mask::kRight, false, false, false, false, true, false, false,
+     Wants::kInference, Gives::kNothing},
+    {Mask::kLeft, false, true, false, false, false, false, false,
+     Wants::kInference},
+    {Mask::kNone, false, true, true, true, false, false, true, Wants::kLast,
      Gives::kH},
     {Mask::kNone, true, false, false, false, false, false},
-    {Mask::kHoles, true, true, true, true, true, false},
-    {Mask::kNone, true, false, true, false, false, true},
+    {Mask::kHoles, true, true, true, true, true, false, true},
+    {Mask::kNone, true, false, true, false, false, true, true},
 };
 inline constexpr int kNumOrders = sizeof(kOrders) / sizeof(kOrders[0]);
 inline constexpr int kPlainOrder = 12;  // no step masked, forwards
@@ -165,6 +167,7 @@ class Steps {
     shape.time_major = order_.time_major;
     shape.backwards = order_.backwards;
     shape.projected_input = order_.projected_input;
+    shape.weights_by_unit = order_.by_unit;
     return shape;
   }
 
@@ -172,7 +175,6 @@ class Steps {
   // nonzero byte is an unmasked step.
   std::optional<GuardedBlock> MaskBytes() const {
     if (order_.mask == Mask::kNone) return std::nullopt;
-    const HeapIsDry heap(false);
     GuardedBlock block(dims_.steps * dims_.batch, 1);
     constexpr unsigned char kOn[] = {1, 255, 128, 2};
     for (int64_t step = 0; step < dims_.steps; ++step) {
@@ -187,7 +189,6 @@ class Steps {
   // The draws of zoneout of a state [width], the same. Any nonzero byte keeps.
   std::optional<GuardedBlock> Draws(int state, int64_t width) const {
     if (!order_.zones) return std::nullopt;
-    const HeapIsDry heap(false);
     GuardedBlock block(dims_.steps * dims_.batch * width, 1);
     for (int64_t step = 0; step < dims_.steps; ++step) {
       for (int64_t b = 0; b < dims_.batch; ++b) {
@@ -203,7 +204,6 @@ class Steps {
   // The lengths, the same.
   std::optional<GuardedBlock> Lengths() const {
     if (!order_.lengths) return std::nullopt;
-    const HeapIsDry heap(false);
     GuardedBlock block(dims_.batch * sizeof(int64_t), 0);
     for (int64_t b = 0; b < dims_.batch; ++b) {
       const int64_t length = Length(b);
@@ -332,8 +332,10 @@ inline void CalmRecurrentWeights(const Dims& dims, Tensor* w) {
 
 // Integer weights [depth, gates · units] with one ±1 in a column, so that sums
 // stay small, or, of a state, in one gate's column of each unit.
-inline void SparseIntegers(int64_t depth, int64_t gates, int64_t units,
-                           bool of_state, Tensor* w) {
+inline void SparseIntegers(int64_t depth, int64_t units, bool of_state,
+                           Tensor* w) {
+  if (w->empty()) return;
+  const auto gates = static_cast<int64_t>(w->size()) / (depth * units);
   for (int64_t k = 0; k < depth; ++k) {
     for (int64_t gate = 0; gate < gates; ++gate) {
       for (int64_t j = 0; j < units; ++j) {

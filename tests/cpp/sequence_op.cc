@@ -7,9 +7,10 @@
 namespace blockrnn::test {
 namespace {
 
-Order OrderOf(int variant, bool has_zoneout) {
+Order OrderOf(int variant, bool has_zoneout, bool has_by_unit) {
   Order order = kOrders[variant];
   order.zones = order.zones && has_zoneout;
+  order.by_unit = order.by_unit && has_by_unit;
   return order;
 }
 
@@ -40,6 +41,26 @@ class ByName {
   std::vector<Tensor>& tensors_;
 };
 
+// f(name, rows) for all matrices of x and of the state.
+template <class F>
+void ForEachMatrix(const SequenceFamily& family, const F& f) {
+  for (const char* name : {"w_x", "w_ru_x", "w_c_x"})
+    f(name, family.dims.input);
+  for (const char* name : {"w_h", "w_ru_h", "w_c_h"}) f(name, family.Width());
+}
+
+// Inputs from the engine's layout to the reference's, or gradients back.
+void TransposeMatrices(const SequenceFamily& family, bool gradients,
+                       NamedTensors* tensors) {
+  if (!family.order.by_unit) return;
+  ForEachMatrix(family, [&](const std::string& name, int64_t rows) {
+    Tensor& w = (*tensors)[gradients ? name + "_grad" : name];
+    const auto elements = static_cast<int64_t>(w.size());
+    const int64_t columns = rows == 0 ? 0 : elements / rows;
+    w = Transposed(w, gradients ? rows : columns);
+  });
+}
+
 // A norm passes errors on multiplied by up to gamma / √epsilon. Over many steps
 // the bound on roundoff would grow with that and soon become meaningless. With
 // small gammas of what depends on the states it stays small, while every number
@@ -68,26 +89,25 @@ void PrepareInputs(const SequenceFamily& family, bool identity,
     in.ForEach({"w_h", "w_ru_h", "w_c_h"},
                [&](Tensor* w) { CalmRecurrentWeights(d, w); });
   }
+  ForEachMatrix(family, [&](const std::string& name, int64_t rows) {
+    in.ForEach({name.c_str()}, [&](Tensor* w) {
+      if (identity) SparseIntegers(rows, d.units, name.back() == 'h', w);
+      if (family.order.by_unit) *w = Transposed(*w, rows);
+    });
+  });
   if (!identity) return;
-  const auto sparse = [&](int64_t depth, int64_t gates, bool of_state) {
-    return
-        [=](Tensor* w) { SparseIntegers(depth, gates, d.units, of_state, w); };
-  };
-  in.ForEach({"w_x"}, sparse(d.input, cell.Gates(), false));
-  in.ForEach({"w_h"}, sparse(family.Width(), cell.Gates(), true));
-  in.ForEach({"w_ru_x"}, sparse(d.input, 2, false));
-  in.ForEach({"w_ru_h"}, sparse(d.units, 2, true));
-  in.ForEach({"w_c_x"}, sparse(d.input, 1, false));
-  in.ForEach({"w_c_h"}, sparse(d.units, 1, true));
-  in.ForEach({"w_p"}, sparse(family.Width(), 1, false));
+  in.ForEach({"w_p"}, [&](Tensor* w) {
+    SparseIntegers(family.Width(), d.units, false, w);
+  });
 }
 
 }  // namespace
 
-SequenceFamily::SequenceFamily(const Dims& d, int variant_in, bool has_zoneout)
+SequenceFamily::SequenceFamily(const Dims& d, int variant_in, bool has_zoneout,
+                               bool has_by_unit)
     : dims(d),
       variant(variant_in),
-      order(OrderOf(variant, has_zoneout)),
+      order(OrderOf(variant, has_zoneout, has_by_unit)),
       rows(d.steps * d.batch) {}
 
 // One bias is that of x.
@@ -210,22 +230,25 @@ void PrepareBackward(const SequenceFamily& family, bool identity,
 }
 
 std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, bool backward,
-                                    const ReferenceCall& call,
+                                    const Case& c,
                                     const std::vector<TensorSpec>& outputs,
-                                    const std::vector<Tensor>& inputs) {
+                                    const std::vector<Tensor>& inputs,
+                                    const NamedTensors* computed) {
   NamedTensors in =
       Used(backward ? BackwardInputs(family) : family.Inputs(), inputs);
+  TransposeMatrices(family, false, &in);
   family.ToReference(&in);
-  if (call.weights.kind != WeightForm::kAsDrawn) in.erase("recurrent_dropout");
+  if (c.weights.kind != WeightForm::kAsDrawn) in.erase("recurrent_dropout");
   SequenceReference reference = {family.Cell(), family.StepsOf(),
-                                 family.Width(), call.type,
-                                 Activations{call.identity}};
-  reference.precision = call.weights.precision;
-  reference.computed = call.computed;
+                                 family.Width(), c.type,
+                                 Activations{c.HasIdentity()}};
+  reference.precision = c.weights.precision;
+  reference.computed = computed;
   reference.cell.rounds_state =
-      SizeOf(call.type) == 2 || reference.precision != Precision::kStorage;
+      SizeOf(c.type) == 2 || reference.precision != Precision::kStorage;
   NamedTensors all = backward ? reference.Backward(in) : reference.Forward(in);
   family.FromReference(&all);
+  TransposeMatrices(family, true, &all);
   return InOrder(outputs, std::move(all));
 }
 

@@ -6,7 +6,6 @@
 #define BLOCKRNN_TESTS_CPP_SEQUENCE_OP_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -25,7 +24,9 @@ namespace blockrnn::test {
 // A cell, its sizes, and its options in one variant.
 class SequenceFamily {
  public:
-  SequenceFamily(const Dims& d, int variant, bool has_zoneout);
+  // has_zoneout, has_by_unit: whether the cell has these options.
+  SequenceFamily(const Dims& d, int variant, bool has_zoneout,
+                 bool has_by_unit = true);
   virtual ~SequenceFamily() = default;
 
   virtual CellSpec Cell() const = 0;
@@ -112,9 +113,10 @@ void PrepareForward(const SequenceFamily& family, bool identity,
 void PrepareBackward(const SequenceFamily& family, bool identity,
                      std::vector<Tensor>* inputs);
 std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, bool backward,
-                                    const ReferenceCall& call,
+                                    const Case& c,
                                     const std::vector<TensorSpec>& outputs,
-                                    const std::vector<Tensor>& inputs);
+                                    const std::vector<Tensor>& inputs,
+                                    const NamedTensors* computed);
 
 // The tensors that a call has, by name.
 NamedTensors Used(const std::vector<TensorSpec>& specs,
@@ -179,16 +181,13 @@ template <class Family>
 struct ForwardCall {
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
-    const Family family(call.dims, call.variant);
+    const Family family(call.of.dims, call.of.variant);
     const SequenceOptions options(family);
     typename Family::template Forward<T> args;
     options.Fill(family, &args);
-    args.batch_invariant = call.batch_invariant;
-    {
-      const HeapIsDry heap(false);
-      SetPointers(family.Inputs(), call.inputs, true, &args);
-      SetPointers(ForwardOutputs(family), call.outputs, true, &args);
-    }
+    args.batch_invariant = call.of.batch_invariant;
+    SetPointers(family.Inputs(), call.inputs.data(), true, &args);
+    SetPointers(ForwardOutputs(family), call.outputs.data(), true, &args);
     return RunForward<T, Family::kHasIdentity>(call, args);
   }
 };
@@ -197,16 +196,13 @@ template <class Family>
 struct BackwardCall {
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
-    const Family family(call.dims, call.variant);
+    const Family family(call.of.dims, call.of.variant);
     const SequenceOptions options(family);
     typename Family::template Backward<T> args;
     options.Fill(family, &args);
-    {
-      const HeapIsDry heap(false);
-      SetPointers(BackwardInputs(family), call.inputs, true, &args);
-      SetPointers(BackwardOutputs(family), call.outputs, false, &args);
-    }
-    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+    SetPointers(BackwardInputs(family), call.inputs.data(), true, &args);
+    SetPointers(BackwardOutputs(family), call.outputs.data(), false, &args);
+    return RunEngine<T>(call, args);
   }
 };
 
@@ -309,17 +305,14 @@ bool AddSequenceOps(const char* forward_name, const char* backward_name) {
     return cell.normed ? std::max(d.input, cell.Gates() * d.units)
                        : d.input + d.units;
   };
-  op.prepare = [](const Dims& d, int variant, bool identity,
-                  std::vector<Tensor>* inputs) {
-    PrepareForward(Family(d, variant), identity, inputs);
+  op.prepare = [](const Case& c, std::vector<Tensor>* inputs) {
+    PrepareForward(Family(c.dims, c.variant), c.HasIdentity(), inputs);
   };
-  op.reference = [](const ReferenceCall& call, const std::vector<Tensor>& in) {
-    const Family family(call.dims, call.variant);
-    return SequenceOutputs(family, false, call, ForwardOutputs(family), in);
-  };
-  op.no_derivative = [](int variant) {
-    const double clip = Family({}, variant).Cell().cell_clip;
-    return clip > 0 && !std::isinf(clip);
+  op.reference = [](const Case& c, const std::vector<Tensor>& in,
+                    const NamedTensors* computed) {
+    const Family family(c.dims, c.variant);
+    return SequenceOutputs(family, false, c, ForwardOutputs(family), in,
+                           computed);
   };
   op.call = &CallWithType<ForwardCall<Family>>;
   op.train = &Train<Family>;
@@ -338,13 +331,14 @@ bool AddSequenceOps(const char* forward_name, const char* backward_name) {
   op.reduction = [](const Dims& d) {
     return std::max(Family(d, 0).Cell().Gates() * d.units, d.batch);
   };
-  op.prepare = [](const Dims& d, int variant, bool identity,
-                  std::vector<Tensor>* inputs) {
-    PrepareBackward(Family(d, variant), identity, inputs);
+  op.prepare = [](const Case& c, std::vector<Tensor>* inputs) {
+    PrepareBackward(Family(c.dims, c.variant), c.HasIdentity(), inputs);
   };
-  op.reference = [](const ReferenceCall& call, const std::vector<Tensor>& in) {
-    const Family family(call.dims, call.variant);
-    return SequenceOutputs(family, true, call, BackwardOutputs(family), in);
+  op.reference = [](const Case& c, const std::vector<Tensor>& in,
+                    const NamedTensors* computed) {
+    const Family family(c.dims, c.variant);
+    return SequenceOutputs(family, true, c, BackwardOutputs(family), in,
+                           computed);
   };
   op.call = &CallWithType<BackwardCall<Family>>;
   return AddOp(op);

@@ -150,16 +150,6 @@ struct Matrices {
     return of.cell.Gates() * of.steps.dims().units;
   }
 
-  // [P, H] as [H, P].
-  static Tensor Transposed(const Tensor& w_p, int64_t width) {
-    Tensor w(w_p.size());
-    const auto units = width == 0 ? 0 : w_p.size() / width;
-    for (std::size_t n = 0; n < w.size(); ++n) {
-      w[n % units * width + n / units] = w_p[n];
-    }
-    return w;
-  }
-
   const Matrix x;
   const Matrix h;
   const Matrix p;
@@ -289,6 +279,15 @@ Tensor ProjectedGrad(const Tensor& w_p, int64_t units, const Tensor& d_h) {
 }
 
 }  // namespace
+
+Tensor Transposed(const Tensor& w, int64_t rows) {
+  Tensor transposed(w.size());
+  const auto columns = rows == 0 ? 0 : w.size() / rows;
+  for (std::size_t n = 0; n < w.size(); ++n) {
+    transposed[n % columns * rows + n / columns] = w[n];
+  }
+  return transposed;
+}
 
 NamedTensors SequenceReference::Forward(const NamedTensors& in) const {
   const Dims& d = steps.dims();

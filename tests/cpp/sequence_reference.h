@@ -12,6 +12,9 @@
 
 namespace blockrnn::test {
 
+// w [rows, columns] as [columns, rows].
+Tensor Transposed(const Tensor& w, int64_t rows);
+
 struct SequenceReference {
   CellSpec cell;
   Steps steps;

@@ -44,19 +44,15 @@ TEST_P(SharedSteps, AgreeWithTheReference) {
   // The reference is slow for the longest shape. In the short form the variants
   // alternate, so that each is with shapes of both splits.
   constexpr int64_t kMostSteps = 10;
-  Case c;
-  c.op = &op();
-  c.type = type();
-  c.host.num_threads = 3;
   int counter = 0;
   for (const Dims& dims : SharedSequences()) {
     if (dims.steps > kMostSteps) continue;
-    c.dims = dims;
     for (int variant = 0; variant < kNumOrders; ++variant) {
       const Order& order = kOrders[variant];
       if (!order.drops || order.mask == Mask::kNothing) continue;
       if (!FullLength() && ++counter % 3 != 0) continue;
-      c.variant = variant;
+      Case c = MakeCase(dims, variant);
+      c.host.num_threads = 3;
       EXPECT_EQ(RunAndCompare(c), "");
       if (EnoughFailures()) return;
     }
@@ -66,25 +62,18 @@ TEST_P(SharedSteps, AgreeWithTheReference) {
 // A call checks for cancellation before every step at least, and stops once it
 // is cancelled.
 TEST_P(Sequences, CancelledBetweenSteps) {
-  Case c;
-  c.op = &op();
-  c.type = type();
   // Not split, split over rows, split over units.
   for (const Dims& dims :
        {Dims{3, 5, 7, 30}, Dims{40, 2, 33, 30}, Dims{2, 2, 150, 4}}) {
     for (const int threads : {1, 3}) {
-      c.dims = dims;
-      c.host = HostOptions();
+      Case c = MakeCase(dims);
       c.host.num_threads = threads;
       c.host.cancel_at = std::numeric_limits<int>::max();
-      const Outcome whole = RunCase(c);
-      EXPECT_EQ(whole.status, cpu::Status::kOk) << Describe(c);
+      const Outcome whole = ExpectStatus(cpu::Status::kOk, c);
       EXPECT_GE(whole.polls, dims.steps) << Describe(c);
       for (const int cancel_at : {0, 1, whole.polls / 2, whole.polls - 1}) {
         c.host.cancel_at = cancel_at;
-        const Outcome outcome = RunCase(c);
-        EXPECT_EQ(outcome.problem, "") << Describe(c);
-        EXPECT_EQ(outcome.status, cpu::Status::kCancelled) << Describe(c);
+        ExpectStatus(cpu::Status::kCancelled, c);
       }
     }
   }
@@ -92,10 +81,7 @@ TEST_P(Sequences, CancelledBetweenSteps) {
 
 // The GEMMs of the weights' gradients check too, between their tasks.
 TEST_P(SequenceGradients, CancelledBetweenGemms) {
-  Case c;
-  c.op = &op();
-  c.type = type();
-  c.dims = {600, 64, 64, 1};
+  Case c = MakeCase({600, 64, 64, 1});
   c.host.cancel_at = std::numeric_limits<int>::max();
   const Outcome whole = RunCase(c);
   // More often than for the stages of a step.

@@ -16,9 +16,9 @@
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 #include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
+#include "tests/cpp/op_tests.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"
-#include "tests/cpp/test_length.h"
 
 namespace blockrnn::test {
 namespace {

@@ -57,21 +57,6 @@ inline std::size_t SizeOf(Type type) {
   return type == Type::kFloat ? 4 : 2;
 }
 
-// Bits of the stored fraction.
-inline int FractionBits(Type type) {
-  switch (type) {
-    case Type::kHalf:
-      return 10;
-    case Type::kBfloat16:
-      return 7;
-    case Type::kFloat:
-      return 23;
-    case Type::kDouble:
-      return 52;
-  }
-  return 0;
-}
-
 namespace internal {
 
 struct Format16 {

@@ -65,19 +65,6 @@ inline bool InRange(Type type, double got, double want, double tolerance) {
          got <= RoundTo(type, want + tolerance);
 }
 
-// Published golden numbers: half of the last of 6 digits; those of 8 digits
-// were computed in float32, whose roundoff is larger than that.
-inline constexpr double kGolden6 = 0.5e-6;
-inline constexpr double kGolden8 = 1e-7;
-
-// Central differences in double: the step's fourth power, and rounding over the
-// step.
-inline constexpr double kDifferenceStep = 1e-5;
-inline constexpr double kDifferenceTolerance = 1e-8;
-
-// Two references of the same equations, in double, may add up in another order.
-inline constexpr double kSameEquations = 1e-13;
-
 // After 40 steps of 20 rows in float, an error of this part of a value (of 1
 // where the value is small) is seen. A gradient of a weight sums 800 terms, and
 // has the bound of their sizes; it is less than one of them.
@@ -90,30 +77,6 @@ inline double SeenAfterManySteps(bool backward) {
 // be anything, which a scale of this size expresses.
 inline constexpr double kReluUndecided = 1e-5;
 inline constexpr double kAnything = 1e30;
-
-// Relative to the largest element of a tensor, where half or bfloat16 round
-// everything that passes from layer to layer and to the backward pass: eight
-// roundoffs of layers, directions and steps in a row.
-inline double RoundedBetween(Type type) {
-  return 8 * std::ldexp(1.0, -FractionBits(type));
-}
-
-// Sums of tens of thousands of numbers near 1, published with 8 digits and
-// computed in float32.
-inline constexpr double kGoldenSum = 1e-6;
-
-// Five standard deviations of how many of `count` are dropped: about one test
-// in two million is wrong about a right generator, and these have fixed seeds.
-inline double CountTolerance(double rate, int64_t count) {
-  return 5 * std::sqrt(rate * (1 - rate) * static_cast<double>(count));
-}
-
-// Weights in bfloat16 or int8, and rows in int8, over seven steps of small
-// sums: several roundoffs of int8. A step that is computed from other inputs
-// than its own is off by ten times as much.
-inline double LowPrecisionTolerance(double want) {
-  return 0.04 * std::fmax(std::fabs(want), 1);
-}
 
 // Identity activations and small integers compare exactly while every sum
 // stays below this: float has 24 bits (double 53), and 2 of them are for the
