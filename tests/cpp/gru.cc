@@ -97,10 +97,9 @@ struct CellForward {
                                        const std::vector<Tensor>& inputs,
                                        const NamedTensors*) {
     const Dims& d = c.dims;
-    return InOrder(
-        Outputs(d, 0),
-        OneStep(d, Gru(d, kPlainOrder).Cell(), Activations{c.HasIdentity()})
-            .Forward(ToSequence(d, Used(Inputs(d, 0), inputs))));
+    const SequenceReference reference =
+        OneStep(d, Gru(d, kPlainOrder).Cell(), Activations{c.HasIdentity()});
+    return OutputsOf(c, reference.Forward(ToSequence(d, Used(c, inputs))));
   }
 
   template <class T>
@@ -138,7 +137,7 @@ struct CellBackward {
                                        const std::vector<Tensor>& inputs,
                                        const NamedTensors*) {
     const Dims& d = c.dims;
-    NamedTensors in = CellForward::ToSequence(d, Used(Inputs(d, 0), inputs));
+    NamedTensors in = CellForward::ToSequence(d, Used(c, inputs));
     in["x"].resize(d.batch * d.input);
     in["h_grad"] = in["d_h"];
     NamedTensors out =
@@ -146,7 +145,7 @@ struct CellBackward {
     out["d_x"] = out["x_grad"];
     out["d_h_prev"] = out["h_prev_grad"];
     Split(&out, "gates_grad", d.units, "d_r_bar_u_bar", "d_c_bar");
-    return InOrder(Outputs(d, 0), out);
+    return OutputsOf(c, out);
   }
 
   template <class T>

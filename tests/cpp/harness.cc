@@ -300,17 +300,13 @@ Outcome RunCase(const Case& c) {
   return outcome;
 }
 
-std::vector<Tensor> Want(const Case& c) {
-  thread_local LastOf last;
-  return last.Get(c,
-                  [&] { return c.op->reference(c, DrawInputs(c), nullptr); });
-}
-
 std::string Compare(const Case& c, const Outcome& outcome) {
   if (c.op->reference == nullptr) return FindNan(c, outcome);
+  thread_local LastOf last;
   std::vector<Tensor> want;
   if (c.weights.precision == Precision::kStorage) {
-    want = Want(c);
+    want =
+        last.Get(c, [&] { return c.op->reference(c, DrawInputs(c), nullptr); });
   } else {
     const NamedTensors computed = Computed(c, outcome);
     want = c.op->reference(c, DrawInputs(c), &computed);

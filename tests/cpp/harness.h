@@ -36,9 +36,6 @@ Outcome RunCase(const Case& c);
 // The inputs, rounded to the case's type.
 std::vector<Tensor> DrawInputs(const Case& c);
 
-// The outputs by the reference; an unused one may be empty.
-std::vector<Tensor> Want(const Case& c);
-
 // How the numbers of an outcome whose status is kOk differ from the reference;
 // empty if they do not. Of an op without a reference, of ordinary inputs, which
 // of them are NaN, as is memory that was not written.

@@ -12,6 +12,7 @@
 
 #include "cc/kernels/cpu/engine.h"
 #include "tests/cpp/frozen.h"
+#include "tests/cpp/heap.h"
 #include "tests/cpp/op.h"
 
 namespace blockrnn::test {
@@ -29,8 +30,10 @@ cpu::Status RunForward(const EngineCall& call, const Args& args) {
     }
   }
   if constexpr (std::is_floating_point_v<T> && kHasIdentity) {
-    const HeapIsDry heap(call.of.heap_is_dry);
-    if (call.of.HasIdentity()) return RunWithIdentity(args, call.host);
+    if (call.of.HasIdentity()) {
+      const HeapIsDry heap(call.of.heap_is_dry);
+      return RunWithIdentity(args, call.host);
+    }
   }
   return RunEngine<T>(call, args);
 }

@@ -121,37 +121,6 @@ TEST_P(LowPrecisionOps, NotFinite) {
   }
 }
 
-// Such a row leaves the bits of the others as they are.
-TEST_P(LowPrecisionOps, NotFiniteRowAlone) {
-  constexpr Dims kDims = {7, 18, 20, 14};
-  for (const Precision precision : kLowPrecisions) {
-    const Case c = FrozenCase(op(), kDims, kPlainOrder, precision);
-    const Outcome want = RunCase(c);
-    for (const float special : {kNan, kInfinity}) {
-      Case other = c;
-      other.edit = [&](const auto& specs, std::vector<Tensor>* in) {
-        EditInput(specs, in, "x",
-                  [&](Tensor* x) { (*x)[2 * kDims.input] = special; });
-      };
-      const Outcome got = RunCase(other);
-      const auto specs = op().outputs(c.dims, c.variant);
-      for (std::size_t t = 0; t < specs.size(); ++t) {
-        if (specs[t].name != "h") continue;
-        const auto& h = got.outputs[t];
-        const std::size_t bytes = h.size() / kDims.steps / kDims.batch;
-        std::vector<bool> same(kDims.batch, true);
-        for (std::size_t at = 0; at < h.size(); ++at) {
-          if (h[at] != want.outputs[t][at])
-            same[at / bytes % kDims.batch] = false;
-        }
-        std::vector<bool> expected(kDims.batch, true);
-        expected[2] = false;
-        EXPECT_EQ(same, expected) << Describe(other);
-      }
-    }
-  }
-}
-
 // The largest sums of int8: with as many terms as int32 is said to hold.
 TEST(LowPrecisionSums, Largest) {
   constexpr int kReluWithoutMask = 7;

@@ -57,13 +57,12 @@ struct CellForward {
                                        const std::vector<Tensor>& inputs,
                                        const NamedTensors*) {
     const Dims& d = c.dims;
-    NamedTensors in = Used(Inputs(d, c.variant), inputs);
+    NamedTensors in = Used(c, inputs);
     SplitRows("w", d.input * 4 * d.units, "w_x", "w_h", &in);
     in["b_x"] = in["b"];
-    return InOrder(
-        Outputs(d, c.variant),
-        OneStep(d, Spec(kCellOptions[c.variant]), Activations{c.HasIdentity()})
-            .Forward(in));
+    const SequenceReference reference =
+        OneStep(d, Spec(kCellOptions[c.variant]), Activations{c.HasIdentity()});
+    return OutputsOf(c, reference.Forward(in));
   }
 
   template <class T>
@@ -108,7 +107,7 @@ struct CellBackward {
                                        const std::vector<Tensor>& inputs,
                                        const NamedTensors*) {
     const Dims& d = c.dims;
-    const NamedTensors in = Used(Inputs(d, c.variant), inputs);
+    const NamedTensors in = Used(c, inputs);
     const CellReference cell(CellSpec(), d.units, Activations(), in);
     const auto row = [&](const char* name, int64_t b) {
       const auto from = Find(in, name).begin() + b * d.units;
@@ -132,7 +131,7 @@ struct CellBackward {
                           grads.cs_prev.end());
     }
     for (const auto& [name, sum] : sums) out[name + "_grad"] = Totals(sum);
-    return InOrder(Outputs(d, c.variant), out);
+    return OutputsOf(c, out);
   }
 
   template <class T>

@@ -22,14 +22,7 @@ constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 RnnGeometry Geometry(RnnMode mode, int64_t layers, int64_t directions,
                      int64_t input, int64_t units) {
-  RnnGeometry g;
-  g.mode = mode;
-  g.layers = layers;
-  g.directions = directions;
-  g.input = input;
-  g.units = units;
-  g.proj = units;
-  return g;
+  return {mode, layers, directions, input, units, units};
 }
 
 std::vector<RnnGeometry> Geometries() {

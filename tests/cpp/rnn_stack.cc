@@ -61,14 +61,11 @@ class Stack {
         trains(variant % 4 != 3),
         gives_output_grad_(variant % 3 != 2),
         gives_state_grads_(variant % 3 != 1) {
-    g.mode = choice.mode;
-    g.layers = choice.layers;
-    g.directions = choice.directions;
-    g.input = choice.skip_input ? d.units : d.input;
-    g.units = d.units;
-    g.projected = choice.projected && d.units > 0;
-    g.proj = g.projected ? (d.units + 1) / 2 : d.units;
-    g.skip_input = choice.skip_input;
+    const bool projected = choice.projected && d.units > 0;
+    g = {choice.mode,       choice.layers,
+         choice.directions, choice.skip_input ? d.units : d.input,
+         d.units,           projected ? (d.units + 1) / 2 : d.units,
+         projected,         choice.skip_input};
     // In 0..T, both ends of it among a few rows.
     for (int64_t b = 0; b < d.batch; ++b) {
       lengths_.push_back(choice.lengths ? (3 * b + 2) % (d.steps + 1)

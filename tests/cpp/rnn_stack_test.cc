@@ -88,23 +88,11 @@ struct Call {
   RnnStackForwardArgs<float> args;
 };
 
-RnnGeometry Geometry(RnnMode mode, int64_t layers, int64_t directions,
-                     int64_t input, int64_t units) {
-  RnnGeometry g;
-  g.mode = mode;
-  g.layers = layers;
-  g.directions = directions;
-  g.input = input;
-  g.units = units;
-  g.proj = units;
-  return g;
-}
-
 // An element is kept where its number is not below the rate: four of a counter,
 // one counter after another, layer by layer.
 TEST(RnnStack, DropoutMasks) {
   // 300 elements: full vectors of numbers, full bytes, and a remainder.
-  const RnnGeometry g = Geometry(RnnMode::kTanh, 3, 2, 2, 10);
+  const RnnGeometry g = {RnnMode::kTanh, 3, 2, 2, 10, 10};
   for (const float rate : {0.0625f, 0.5f, 0.9f, 1.0f}) {
     Call call(g, 5, 3, true, rate);
     call.Run();
@@ -129,7 +117,7 @@ TEST(RnnStack, WritesItsReserveSpace) {
   for (const RnnMode mode : kSmallerModes) {
     for (const int64_t batch : {3, 0}) {
       const auto written = [&](unsigned char before) {
-        Call call(Geometry(mode, 3, 1, 3, 5), 4, batch, true, 0.5f);
+        Call call({mode, 3, 1, 3, 5, 5}, 4, batch, true, 0.5f);
         std::fill(call.reserve.begin(), call.reserve.end(), before);
         call.Run();
         const ReserveHeader want =
@@ -151,7 +139,7 @@ TEST(RnnStack, MemoryOfManyLayers) {
   for (const int64_t directions : {1, 2}) {
     for (const RnnMode mode : kSmallerModes) {
       const auto bytes = [&](int64_t layers, int64_t steps, bool trains) {
-        Call call(Geometry(mode, layers, directions, 40, 20), steps, 7, trains);
+        Call call({mode, layers, directions, 40, 20, 20}, steps, 7, trains);
         const std::size_t scratch = call.Run();
         return std::pair{scratch, scratch + call.reserve.size()};
       };
@@ -182,7 +170,7 @@ void ExpectSameBits(const RnnGeometry& g, int64_t steps, int64_t batch,
 // Directions whose weights are too large to be read concurrently: 2 · 10 MB of
 // recurrent weights.
 TEST(RnnStack, SequentialDirections) {
-  ExpectSameBits(Geometry(RnnMode::kTanh, 1, 2, 3, 1600), 3, 2, nullptr,
+  ExpectSameBits({RnnMode::kTanh, 1, 2, 3, 1600, 1600}, 3, 2, nullptr,
                  1.0F / 32, 3);
 }
 
@@ -192,8 +180,8 @@ TEST(RnnStack, SequentialDirections) {
 TEST(RnnStack, RowsThatEndEarly) {
   const std::vector<int64_t> lengths = {104, 56, 56, 56, 56, 56, 56, 56};
   for (const RnnMode mode : kSmallerModes) {
-    ExpectSameBits(Geometry(mode, 1, 1, 140, 80), 104, 8, lengths.data(),
-                   1.0F / 8, 2);
+    ExpectSameBits({mode, 1, 1, 140, 80, 80}, 104, 8, lengths.data(), 1.0F / 8,
+                   2);
   }
 }
 

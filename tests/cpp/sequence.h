@@ -29,6 +29,10 @@ enum class Mask {
   kRight,  // trailing padding in each row; some are all padding
 };
 
+// x is multiplied with w_x; or x is that product, of all gates; or, of H
+// columns, that of each gate.
+enum class Input { kMultiplied, kProjected, kSkipped };
+
 // Which outputs a forward call has: all; what training reads; h; the last
 // states.
 enum class Wants { kAll, kTraining, kInference, kLast };
@@ -42,7 +46,7 @@ struct Order {
   bool backwards;
   bool lengths = false;  // each row has its own
   bool drops = false;    // recurrent dropout: factors of the state
-  bool projected_input = false;
+  Input input = Input::kMultiplied;
   bool zones = false;    // zoneout by draws, of the cells that have it
   bool by_unit = false;  // the matrices of x and of the state are transposed
   Wants want = Wants::kAll;
@@ -52,30 +56,31 @@ struct Order {
 // One for each variant of a sequence's test, for every cell. The tests of
 // threads use the first two, those of many steps the plain one.
 inline constexpr Order kOrders[] = {
-    {Mask::kNone, true, false, false, false, false, false},
-    {Mask::kHoles, true, false, true, true, false, true},
-    {Mask::kHoles, false, true, false, false, false, false, true,
+    // mask, time-major, backwards, lengths, drops, input, zones, by unit
+    {Mask::kNone, true, false, false, false, Input::kMultiplied, false},
+    {Mask::kHoles, true, false, true, true, Input::kMultiplied, true},
+    {Mask::kHoles, false, true, false, false, Input::kMultiplied, false, true,
      Wants::kTraining},
-    {Mask::kNone, false, false, false, false, true, true, true,
+    {Mask::kNone, false, false, false, false, Input::kProjected, true, true,
      Wants::kInference, Gives::kH},
-    {Mask::kNothing, true, true, false, true, false, false, true},
-    {Mask::kLeft, true, true, true, false, false, false, false, Wants::kLast,
-     Gives::kLast},
-    {Mask::kRows, false, false, false, true, true, false, false, Wants::kAll,
-     Gives::kCs},
-    {Mask::kNone, true, true, false, true, false, true, false, Wants::kTraining,
-     Gives::kH},
-    {Mask::kRight, true, false, false, true, false, false, true, Wants::kAll,
-     Gives::kLast},
-    {Mask::kRight, false, false, false, false, true, false, false,
+    {Mask::kNothing, true, true, false, true, Input::kMultiplied, false, true},
+    {Mask::kLeft, true, true, true, false, Input::kSkipped, false, false,
+     Wants::kLast, Gives::kLast},
+    {Mask::kRows, false, false, false, true, Input::kProjected, false, false,
+     Wants::kAll, Gives::kCs},
+    {Mask::kNone, true, true, false, true, Input::kMultiplied, true, false,
+     Wants::kTraining, Gives::kH},
+    {Mask::kRight, true, false, false, true, Input::kMultiplied, false, true,
+     Wants::kAll, Gives::kLast},
+    {Mask::kRight, false, false, false, false, Input::kProjected, false, false,
      Wants::kInference, Gives::kNothing},
-    {Mask::kLeft, false, true, false, false, false, false, false,
+    {Mask::kLeft, false, true, false, false, Input::kSkipped, false, false,
      Wants::kInference},
-    {Mask::kNone, false, true, true, true, false, false, true, Wants::kLast,
-     Gives::kH},
-    {Mask::kNone, true, false, false, false, false, false},
-    {Mask::kHoles, true, true, true, true, true, false, true},
-    {Mask::kNone, true, false, true, false, false, true, true},
+    {Mask::kNone, false, true, true, true, Input::kSkipped, false, true,
+     Wants::kLast, Gives::kH},
+    {Mask::kNone, true, false, false, false, Input::kMultiplied, false},
+    {Mask::kHoles, true, true, true, true, Input::kProjected, false, true},
+    {Mask::kNone, true, false, true, false, Input::kMultiplied, true, true},
 };
 inline constexpr int kNumOrders = sizeof(kOrders) / sizeof(kOrders[0]);
 inline constexpr int kPlainOrder = 12;  // no step masked, forwards
@@ -105,7 +110,9 @@ class Steps {
 
   // Elements of a row of x.
   int64_t InputWidth() const {
-    return order_.projected_input ? gates_ * dims_.units : dims_.input;
+    if (order_.input == Input::kMultiplied) return dims_.input;
+    return order_.input == Input::kProjected ? gates_ * dims_.units
+                                             : dims_.units;
   }
   int64_t InputSize() const { return dims_.steps * dims_.batch * InputWidth(); }
 
@@ -166,7 +173,8 @@ class Steps {
     shape.units = dims_.units;
     shape.time_major = order_.time_major;
     shape.backwards = order_.backwards;
-    shape.projected_input = order_.projected_input;
+    shape.skip_input = order_.input == Input::kSkipped;
+    shape.projected_input = order_.input == Input::kProjected;
     shape.weights_by_unit = order_.by_unit;
     return shape;
   }
@@ -177,12 +185,10 @@ class Steps {
     if (order_.mask == Mask::kNone) return std::nullopt;
     GuardedBlock block(dims_.steps * dims_.batch, 1);
     constexpr unsigned char kOn[] = {1, 255, 128, 2};
-    for (int64_t step = 0; step < dims_.steps; ++step) {
-      for (int64_t b = 0; b < dims_.batch; ++b) {
-        const int64_t at = At(step, b);
-        block.data()[at] = Counts(step, b) ? kOn[at % 4] : 0;
-      }
-    }
+    ForEach([&](int64_t step, int64_t b) {
+      const int64_t at = At(step, b);
+      block.data()[at] = Counts(step, b) ? kOn[at % 4] : 0;
+    });
     return block;
   }
 
@@ -190,14 +196,12 @@ class Steps {
   std::optional<GuardedBlock> Draws(int state, int64_t width) const {
     if (!order_.zones) return std::nullopt;
     GuardedBlock block(dims_.steps * dims_.batch * width, 1);
-    for (int64_t step = 0; step < dims_.steps; ++step) {
-      for (int64_t b = 0; b < dims_.batch; ++b) {
-        for (int64_t j = 0; j < width; ++j) {
-          block.data()[At(step, b) * width + j] =
-              Keeps(state, step, b, j) ? 1 + j % 255 : 0;
-        }
+    ForEach([&](int64_t step, int64_t b) {
+      for (int64_t j = 0; j < width; ++j) {
+        block.data()[At(step, b) * width + j] =
+            Keeps(state, step, b, j) ? 1 + j % 255 : 0;
       }
-    }
+    });
     return block;
   }
 
@@ -216,34 +220,27 @@ class Steps {
   // of the previous step, or `initial` [B, width].
   void CarryOverMasked(const Tensor& initial, int64_t width,
                        Tensor* states) const {
-    for (int64_t step = 0; step < dims_.steps; ++step) {
-      for (int64_t b = 0; b < dims_.batch; ++b) {
-        if (Counts(step, b) || Past(step, b)) continue;
-        const Tensor before = Before(step, b, initial, *states, width);
-        std::copy(before.begin(), before.end(),
-                  states->begin() + At(step, b) * width);
-      }
-    }
+    ForEach([&](int64_t step, int64_t b) {
+      if (Counts(step, b) || Past(step, b)) return;
+      const Tensor before = Before(step, b, initial, *states, width);
+      std::copy(before.begin(), before.end(),
+                states->begin() + At(step, b) * width);
+    });
   }
 
   // Makes `outputs` [steps, batch, width] zero where a step is masked.
   void ZeroMasked(int64_t width, Tensor* outputs) const {
-    for (int64_t step = 0; step < dims_.steps; ++step) {
-      for (int64_t b = 0; b < dims_.batch; ++b) {
-        if (!Counts(step, b)) FillRow(step, b, width, 0, outputs);
-      }
-    }
+    ForEach([&](int64_t step, int64_t b) {
+      if (!Counts(step, b)) FillRow(step, b, width, 0, outputs);
+    });
   }
 
   // What an input has past a row's length is never read.
   void SpoilPast(int64_t width, Tensor* input) const {
-    for (int64_t step = 0; step < dims_.steps; ++step) {
-      for (int64_t b = 0; b < dims_.batch; ++b) {
-        if (!Past(step, b)) continue;
-        FillRow(step, b, width, std::numeric_limits<double>::quiet_NaN(),
-                input);
-      }
-    }
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    ForEach([&](int64_t step, int64_t b) {
+      if (Past(step, b)) FillRow(step, b, width, kNan, input);
+    });
   }
 
   // The state of row b before an unmasked step.
@@ -255,6 +252,14 @@ class Steps {
   }
 
  private:
+  // f(step, b) for all of them, step by step.
+  template <class F>
+  void ForEach(const F& f) const {
+    for (int64_t step = 0; step < dims_.steps; ++step) {
+      for (int64_t b = 0; b < dims_.batch; ++b) f(step, b);
+    }
+  }
+
   // In 0..T, both ends of it among a few rows.
   int64_t Length(int64_t b) const {
     return order_.lengths ? (3 * b + 2) % (dims_.steps + 1) : dims_.steps;

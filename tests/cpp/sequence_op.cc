@@ -44,8 +44,8 @@ class ByName {
 // f(name, rows) for all matrices of x and of the state.
 template <class F>
 void ForEachMatrix(const SequenceFamily& family, const F& f) {
-  for (const char* name : {"w_x", "w_ru_x", "w_c_x"})
-    f(name, family.dims.input);
+  const int64_t input = family.dims.input;
+  for (const char* name : {"w_x", "w_ru_x", "w_c_x"}) f(name, input);
   for (const char* name : {"w_h", "w_ru_h", "w_c_h"}) f(name, family.Width());
 }
 
@@ -171,33 +171,29 @@ std::vector<TensorSpec> AllGradients(const SequenceFamily& family) {
   return specs;
 }
 
-void PrepareForward(const SequenceFamily& family, bool identity,
-                    std::vector<Tensor>* inputs) {
-  const std::vector<TensorSpec> specs = family.Inputs();
-  const ByName in(specs, inputs);
-  PrepareInputs(family, identity, in);
-  // With biases and peepholes, a second step may grow past what is exact.
-  if (identity && family.Cell().HasCellState() && family.dims.steps > 1) {
-    in.ForEach({"b"}, [](Tensor* b) { std::fill(b->begin(), b->end(), 0); });
-  }
-}
-
-void PrepareBackward(const SequenceFamily& family, bool identity,
+void PrepareSequence(const SequenceFamily& family, const Case& c,
                      std::vector<Tensor>* inputs) {
-  const std::vector<TensorSpec> specs = BackwardInputs(family);
+  const std::vector<TensorSpec> specs = c.op->inputs(c.dims, c.variant);
   const ByName in(specs, inputs);
+  const bool has_cell_state = family.Cell().HasCellState();
+  PrepareInputs(family, c.HasIdentity(), in);
+  const auto zero = [](Tensor* tensor) {
+    std::fill(tensor->begin(), tensor->end(), 0);
+  };
+  if (!c.op->backward) {
+    // With biases and peepholes, a second step may grow past what is exact.
+    const bool grows = has_cell_state && c.dims.steps > 1;
+    if (c.HasIdentity() && grows) in.ForEach({"b"}, zero);
+    return;
+  }
   const Steps steps = family.StepsOf();
   const int64_t units = family.dims.units, width = family.Width();
-  PrepareInputs(family, identity, in);
   for (std::size_t t = 0; t < specs.size(); ++t) {
     const bool factor =
         specs[t].fill == Fill::kWeight || specs[t].name == "recurrent_dropout";
     if (factor && family.order.mask != Mask::kNone) MakeFinite(&(*inputs)[t]);
   }
-  const auto zero = [](Tensor* tensor) {
-    std::fill(tensor->begin(), tensor->end(), 0);
-  };
-  if (identity && family.Cell().HasCellState()) {
+  if (c.HasIdentity() && has_cell_state) {
     // tanh(0) is exact; of another integer it is not. Zoneout has cs computed
     // again, from these.
     if (!family.GivesCo()) in.ForEach({"cs"}, zero);
@@ -229,13 +225,10 @@ void PrepareBackward(const SequenceFamily& family, bool identity,
   }
 }
 
-std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, bool backward,
-                                    const Case& c,
-                                    const std::vector<TensorSpec>& outputs,
+std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, const Case& c,
                                     const std::vector<Tensor>& inputs,
                                     const NamedTensors* computed) {
-  NamedTensors in =
-      Used(backward ? BackwardInputs(family) : family.Inputs(), inputs);
+  NamedTensors in = Used(c, inputs);
   TransposeMatrices(family, false, &in);
   family.ToReference(&in);
   if (c.weights.kind != WeightForm::kAsDrawn) in.erase("recurrent_dropout");
@@ -246,25 +239,25 @@ std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, bool backward,
   reference.computed = computed;
   reference.cell.rounds_state =
       SizeOf(c.type) == 2 || reference.precision != Precision::kStorage;
-  NamedTensors all = backward ? reference.Backward(in) : reference.Forward(in);
+  NamedTensors all =
+      c.op->backward ? reference.Backward(in) : reference.Forward(in);
   family.FromReference(&all);
   TransposeMatrices(family, true, &all);
-  return InOrder(outputs, std::move(all));
+  return OutputsOf(c, std::move(all));
 }
 
-NamedTensors Used(const std::vector<TensorSpec>& specs,
-                  const std::vector<Tensor>& tensors) {
+NamedTensors Used(const Case& c, const std::vector<Tensor>& inputs) {
+  const std::vector<TensorSpec> specs = c.op->inputs(c.dims, c.variant);
   NamedTensors used;
   for (std::size_t t = 0; t < specs.size(); ++t) {
-    if (specs[t].used) used[specs[t].name] = tensors[t];
+    if (specs[t].used) used[specs[t].name] = inputs[t];
   }
   return used;
 }
 
-std::vector<Tensor> InOrder(const std::vector<TensorSpec>& specs,
-                            NamedTensors tensors) {
+std::vector<Tensor> OutputsOf(const Case& c, NamedTensors tensors) {
   std::vector<Tensor> all;
-  for (const TensorSpec& spec : specs) {
+  for (const TensorSpec& spec : c.op->outputs(c.dims, c.variant)) {
     all.push_back(std::move(tensors[spec.name]));
     all.back().resize(spec.count);
   }

@@ -46,7 +46,7 @@ class SequenceFamily {
   // Weights of all gates, or of some.
   TensorSpec InputWeights(const char* name, int64_t gates) const {
     return {name, dims.input * gates * dims.units, Fill::kWeight,
-            !order.projected_input};
+            order.input == Input::kMultiplied};
   }
   TensorSpec StateWeights(const char* name, int64_t gates) const {
     return {name, Width() * gates * dims.units, Fill::kWeight};
@@ -107,23 +107,18 @@ std::vector<TensorSpec> ForwardOutputs(const SequenceFamily& family);
 std::vector<TensorSpec> BackwardInputs(const SequenceFamily& family);
 // Of all inputs, whether the engine has it or not.
 std::vector<TensorSpec> AllGradients(const SequenceFamily& family);
-void PrepareForward(const SequenceFamily& family, bool identity,
-                    std::vector<Tensor>* inputs);
-// Makes the inputs consistent with what the forward op can output.
-void PrepareBackward(const SequenceFamily& family, bool identity,
+// Makes the inputs of a backward call consistent with what the forward op can
+// output.
+void PrepareSequence(const SequenceFamily& family, const Case& c,
                      std::vector<Tensor>* inputs);
-std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, bool backward,
-                                    const Case& c,
-                                    const std::vector<TensorSpec>& outputs,
+std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, const Case& c,
                                     const std::vector<Tensor>& inputs,
                                     const NamedTensors* computed);
 
-// The tensors that a call has, by name.
-NamedTensors Used(const std::vector<TensorSpec>& specs,
-                  const std::vector<Tensor>& tensors);
-// Those of the specs, in their order; what is not there is zeros.
-std::vector<Tensor> InOrder(const std::vector<TensorSpec>& specs,
-                            NamedTensors tensors);
+// The inputs that a call has, by name.
+NamedTensors Used(const Case& c, const std::vector<Tensor>& inputs);
+// The outputs in their order; what is not there is zeros.
+std::vector<Tensor> OutputsOf(const Case& c, NamedTensors tensors);
 // Weights of x and h, one above the other, apart.
 void SplitRows(const char* stacked, int64_t elements_of_x, const char* of_x,
                const char* of_h, NamedTensors* tensors);
@@ -306,13 +301,11 @@ bool AddSequenceOps(const char* forward_name, const char* backward_name) {
                        : d.input + d.units;
   };
   op.prepare = [](const Case& c, std::vector<Tensor>* inputs) {
-    PrepareForward(Family(c.dims, c.variant), c.HasIdentity(), inputs);
+    PrepareSequence(Family(c.dims, c.variant), c, inputs);
   };
-  op.reference = [](const Case& c, const std::vector<Tensor>& in,
+  op.reference = [](const Case& c, const std::vector<Tensor>& inputs,
                     const NamedTensors* computed) {
-    const Family family(c.dims, c.variant);
-    return SequenceOutputs(family, false, c, ForwardOutputs(family), in,
-                           computed);
+    return SequenceOutputs(Family(c.dims, c.variant), c, inputs, computed);
   };
   op.call = &CallWithType<ForwardCall<Family>>;
   op.train = &Train<Family>;
@@ -330,15 +323,6 @@ bool AddSequenceOps(const char* forward_name, const char* backward_name) {
   // x_grad and h_prev_grad sum over gates, the others over rows.
   op.reduction = [](const Dims& d) {
     return std::max(Family(d, 0).Cell().Gates() * d.units, d.batch);
-  };
-  op.prepare = [](const Case& c, std::vector<Tensor>* inputs) {
-    PrepareBackward(Family(c.dims, c.variant), c.HasIdentity(), inputs);
-  };
-  op.reference = [](const Case& c, const std::vector<Tensor>& in,
-                    const NamedTensors* computed) {
-    const Family family(c.dims, c.variant);
-    return SequenceOutputs(family, true, c, BackwardOutputs(family), in,
-                           computed);
   };
   op.call = &CallWithType<BackwardCall<Family>>;
   return AddOp(op);
