@@ -89,24 +89,33 @@ struct Call {
 };
 
 // An element is kept where its number is not below the rate: four of a counter,
-// one counter after another, layer by layer.
+// one counter after another, layer by layer. An output shows what both masks
+// keep: x is 1, and of the params only the identities between layers are not 0.
 TEST(RnnStack, DropoutMasks) {
   // 300 elements: full vectors of numbers, full bytes, and a remainder.
-  const RnnGeometry g = {RnnMode::kTanh, 3, 2, 2, 10, 10};
+  const RnnGeometry g = {RnnMode::kRelu, 3, 1, 10, 10, 10, false, true};
   for (const float rate : {0.0625f, 0.5f, 0.9f, 1.0f}) {
-    Call call(g, 5, 3, true, rate);
+    Call call(g, 5, 6, true, rate);
+    std::fill(call.params.begin(), call.params.end(), 0.0f);
+    for (int64_t layer = 1; layer < 3; ++layer) {
+      const int64_t offset = ParamLayout(g).Input(layer).offset;
+      for (int64_t j = 0; j < 10; ++j) call.params[offset + 11 * j] = 1;
+    }
     call.Run();
-    for (int64_t layer = 0; layer < 2; ++layer) {
-      const unsigned char* const mask =
-          &call.reserve[call.Layout().Mask(layer)];
-      for (int64_t n = 0; n < 300; ++n) {
-        const int64_t counter = layer * DropoutBlocks(g, 5, 3) / 2 + n / 4;
+    for (int64_t n = 0; n < 300; ++n) {
+      SCOPED_TRACE(n);
+      bool kept = true;
+      for (int64_t layer = 0; layer < 2; ++layer) {
+        const unsigned char* const mask =
+            &call.reserve[call.Layout().Mask(layer)];
+        const int64_t counter = layer * DropoutBlocks(g, 5, 6) / 2 + n / 4;
         const auto numbers =
             Philox4x32<1>(PhiloxSkip(call.args.philox, counter));
         const bool want = numbers.value[n % 4][0] / 0x1p32 >= rate;
-        ASSERT_EQ((mask[n / 8] >> (n % 8) & 1) != 0, want)
-            << "rate " << rate << ", layer " << layer << ", element " << n;
+        ASSERT_EQ((mask[n / 8] >> (n % 8) & 1) != 0, want) << "rate " << rate;
+        kept = kept && want;
       }
+      ASSERT_EQ(call.output[n] != 0, kept) << "rate " << rate;
     }
   }
 }
