@@ -78,9 +78,10 @@ class Differentiable:
     """A call that is differentiated twice.
 
     `inputs` by name, `cotangents`, one for each output and named "cotangent …", as arrays; `call`
-    gives the outputs.
+    gives the outputs, `padding` pairs of an array and the places in it that are past a length.
     """
 
+    bound = BOUND
     inputs: dict[str, np.ndarray]
     cotangents: dict[str, np.ndarray]
 
@@ -148,7 +149,8 @@ class Case(Differentiable):
         }
         if "dropout" in given:
             factors = np.random.default_rng(99).random((gates, batch, state)) > 0.3
-            self.options["recurrent_dropout_factors"] = tf.constant((factors / 0.7).astype(dtype))
+            # A number in every type.
+            self.options["recurrent_dropout_factors"] = tf.constant((factors * 1.5).astype(dtype))
         for name, size in (("zoneout_h", state), ("zoneout_c", H)):
             if "mean" in given:
                 self.options[name] = 0.25 if name == "zoneout_c" else 0.375
@@ -165,6 +167,10 @@ class Case(Differentiable):
             self.options["lengths"] = tf.constant(
                 lengths, tf.int64 if "int64" in given else tf.int32
             )
+
+    def padding(self):
+        past = np.arange(self.outputs[0][1]) >= LENGTHS[:, np.newaxis]
+        return [(self.inputs["x"], past), (self.cotangents["cotangent 0"], past)]
 
     def call(self, tfb, tensors):
         """The outputs and the last states."""
@@ -199,6 +205,7 @@ def check_finite_differences(tfb, call: Differentiable) -> None:
     tensors, step = call.tensors(), tolerances.FINITE_DIFFERENCE_STEP
     got = call.second(tfb, tensors)
     for seed, name in enumerate(tensors):
+        assert got[name].shape == tensors[name].shape, name
         direction = along(got[name], seed)
         ends = [
             float(call.first(tfb, {**tensors, name: tensors[name] + sign * step * direction}))
