@@ -1,4 +1,4 @@
-"""The cuDNN RNN ops against the reference, PyTorch, ONNX Runtime and published sums."""
+"""The cuDNN RNN ops against the reference and published sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from helpers import compare, cudnn_ops, run_modes, tolerances
 from helpers.cudnn_ops import Call
-from helpers.reference import stack
 from helpers.reference.stack import Network
 
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
@@ -98,25 +97,6 @@ def test_empty_dims(tfb, mode, dtype, run_mode):
 
 
 @modes
-def test_numbers_do_not_depend_on_what_memory_held(tfb, mode):
-    """Freed buffers full of NaN are given out again; an element that is not written would show."""
-    net = Network(mode, 2, 2, 5, 7)
-    for lengths in ((0, 0, 0, 0), (6, 0, 2, 5), None):
-        call = Call(net, 6, 4, lengths)
-        tensors = call.tensors(call.random("float"))
-        want = call.forward(tfb.raw_ops, tensors)
-        cotangents = call.cotangents("float")
-        want_gradients = call.backward(tfb.raw_ops, tensors, want, cotangents)
-        shapes = [v.shape for v in (*want, *want_gradients) if v.dtype == tf.float32]
-        held = [tf.fill(shape, np.float32(np.nan)) for shape in shapes for _ in range(3)]
-        del held
-        got = call.forward(tfb.raw_ops, tensors)
-        assert cudnn_ops.bits(got[:3]) == cudnn_ops.bits(want[:3])
-        gradients = call.backward(tfb.raw_ops, tensors, got, cotangents)
-        assert cudnn_ops.bits(gradients) == cudnn_ops.bits(want_gradients)
-
-
-@modes
 @layouts
 def test_padding_reaches_nothing(tfb, mode, time_major):
     """NaN past the lengths, in the input, the output and its gradient, changes no bit."""
@@ -140,23 +120,6 @@ def test_padding_reaches_nothing(tfb, mode, time_major):
                 outputs = outputs._replace(output=tf.constant(call.laid_out(output)))
             found.append(cudnn_ops.bits(call.backward(tfb.raw_ops, tensors, outputs, cotangents)))
         assert found[:2] == found[2:]
-
-
-@modes
-def test_half_empty_batches_compute_what_single_rows_do(tfb, mode):
-    """A row of a padded batch gives what it gives alone, without padding."""
-    net, lengths = Network(mode, 2, 2, 5, 7), (6, 1, 3, 4)
-    call = Call(net, 6, 4, lengths)
-    arrays = call.random("double")
-    got = call.forward(tfb.raw_ops, call.tensors(arrays))
-    for row, length in enumerate(lengths):
-        one = Call(net, length, 1)
-        cut = {k: v[:, row : row + 1] for k, v in arrays.items() if k != "params"}
-        cut |= {"input": cut["input"][:length], "params": arrays["params"]}
-        want = one.forward(tfb.raw_ops, one.tensors(cut))
-        bound = tolerances.bound("double", call.longest_sum())
-        compare.assert_close(got.output[:length, row], want.output[:, 0], bound)
-        compare.assert_close(got.output_h[:, row], want.output_h[:, 0], bound)
 
 
 @modes
@@ -206,10 +169,9 @@ def test_input_c_is_ignored_but_for_lstm(tfb, mode):
 
 
 @modes
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_published_sums(tfb, mode, version):
+def test_published_sums(tfb, mode):
     net, (steps, batch), total = cudnn_ops.GOLDEN[mode]
-    call = Call(net, steps, batch, version=version)
+    call = Call(net, steps, batch)
     tensors = call.tensors({k: np.ones(v, np.float32) for k, v in call.shapes().items()})
     for raw_ops in (tfb.raw_ops, tf.raw_ops):
         for is_training in (True, False):
@@ -218,101 +180,23 @@ def test_published_sums(tfb, mode, version):
             compare.assert_close(got, total, tolerances.GOLDEN, mode)
 
 
-@pytest.mark.types
-@modes
-def test_pytorch_agrees(tfb, mode):
-    """Multi-layer, bidirectional, packed lengths, proj_size; outputs and all gradients."""
-    from helpers import cudnn_witnesses
-
-    for num_proj in (0, 3) if mode == "lstm" else (0,):
-        for directions in (1, 2):
-            net = Network(mode, 3, directions, 6, 7, num_proj)
-            for lengths in (None, (5, 2, 1, 4)):
-                call = Call(net, 5, 4, lengths)
-                arrays, cotangents = call.random("double"), call.cotangents("double")
-                want = cudnn_witnesses.torch_run(net, *arrays.values(), lengths, cotangents)
-                tensors = call.tensors(arrays)
-                outputs = call.forward(tfb.raw_ops, tensors)
-                got = call.backward(tfb.raw_ops, tensors, outputs, cotangents)
-                found = outputs._asdict() | got._asdict()
-                blocks = cudnn_witnesses.torch_blocks(net, found["params_backprop"].numpy())
-                bound = tolerances.bound("double", call.longest_sum(), backward=True)
-                for name, value in want.items():
-                    mine = blocks[name] if name in blocks else found[name].numpy()
-                    compare.assert_close(mine, value, bound, f"{call} {name}")
-
-
-@modes
-def test_onnx_runtime_agrees(tfb, mode):
-    """Inference in float32 with lengths."""
-    from helpers import cudnn_witnesses
-
-    for layers, directions in ((1, 1), (1, 2), (3, 1), (2, 2)):
-        call = Call(Network(mode, layers, directions, 6, 17), 5, 4, (5, 2, 1, 4))
-        arrays = call.random("float")
-        got = call.forward(tfb.raw_ops, call.tensors(arrays), is_training=False)
-        want = cudnn_witnesses.onnx_run(call.net, *arrays.values(), call.lengths)
-        bound = 2 * tolerances.bound("float", call.longest_sum())
-        for name, value in want.items():
-            compare.assert_close(getattr(got, name), value, bound, f"{call} {name}")
-
-
-def test_identities_are_exact(tfb):
-    """rnn_relu of small integers: GEMMs, layout and indexing compare exactly."""
-    for lengths in (None, (5, 0, 2, 4)):
-        for dtype in cudnn_ops.DTYPES:
-            net = Network("rnn_relu", 2, 2, 3, 4)
-            call = Call(net, 5, 4, lengths, time_major=False)
-            rng = np.random.default_rng(4)
-            arrays = {
-                name: rng.integers(-1, 2, shape).astype(cudnn_ops.numpy_type(dtype))
-                for name, shape in call.shapes().items()
-            }
-            arrays["params"] *= rng.integers(0, 3, net.params_size()) == 0
-            run = call.run(arrays)
-            # Exact in every type while half and bfloat16 can represent every integer in it.
-            assert 4 < np.abs(run.output).max() <= 256
-            outputs = call.forward(tfb.raw_ops, call.tensors(arrays))
-            for name, want in run.outputs().items():
-                got = call.laid_out(getattr(outputs, name).numpy()).astype(np.float64)
-                np.testing.assert_array_equal(got, want)
-
-
-def test_gradients_are_exact_for_whole_numbers(tfb):
-    """The same for Backprop: every element of params_backprop is in its place."""
-    for lengths in (None, (3, 0, 2, 1)):
-        net = Network("rnn_relu", 2, 2, 3, 4)
-        call = Call(net, 3, 4, lengths)
-        rng = np.random.default_rng(5)
-        arrays = {
-            name: rng.integers(-1, 2, shape).astype(np.float32)
-            for name, shape in call.shapes().items()
-        }
-        cotangents = [
-            rng.integers(-2, 3, np.shape(c)).astype(np.float32) for c in call.cotangents("float")
-        ]
-        tensors = call.tensors(arrays)
-        outputs = call.forward(tfb.raw_ops, tensors)
-        got = call.backward(tfb.raw_ops, tensors, outputs, cotangents)
-        run = call.run(arrays)
-        wants = run.backward(*cotangents)
-        assert all(np.abs(w).max() < 2**24 for w in wants.values())
-        for name, want in wants.items():
-            np.testing.assert_array_equal(getattr(got, name).numpy(), want, name)
-
-
-def test_the_network_is_what_the_reference_reads(tfb):
-    """Each parameter changes the output as in the reference; none is unread."""
-    net = Network("lstm", 1, 2, 2, 2, 1)
-    call = Call(net, 2, 1)
-    arrays = call.random("double")
-    size = stack.Network.params_size(net)
-    base = call.forward(tfb.raw_ops, call.tensors(arrays)).output.numpy()
-    for k in range(size):
-        moved = {**arrays, "params": arrays["params"].copy()}
-        moved["params"][k] += 0.5
-        got = call.forward(tfb.raw_ops, call.tensors(moved)).output.numpy()
-        assert np.any(got != base), k
-        compare.assert_close(
-            got, call.run(moved).output, tolerances.bound("double", call.longest_sum())
-        )
+@dtypes
+@pytest.mark.parametrize("lengths", [None, (3, 0, 2, 1)])
+def test_whole_numbers_are_exact(tfb, dtype, lengths):
+    """With relu, GEMMs, layouts and places compare exactly: each element is in its own."""
+    call = Call(Network("rnn_relu", 2, 2, 3, 4), 3, 4, lengths, time_major=False)
+    kind, rng = cudnn_ops.numpy_type(dtype), np.random.default_rng(5)
+    arrays = {k: rng.integers(-1, 2, shape).astype(kind) for k, shape in call.shapes().items()}
+    arrays["params"] *= rng.integers(0, 3, call.net.params_size()) == 0
+    cotangents = [rng.integers(-2, 3, np.shape(c)).astype(kind) for c in call.cotangents(dtype)]
+    tensors, run = call.tensors(arrays), call.run(arrays)
+    outputs = call.forward(tfb.raw_ops, tensors)
+    gradients = call.backward(tfb.raw_ops, tensors, outputs, cotangents)
+    found = outputs._asdict() | gradients._asdict()
+    wants = run.outputs() | run.backward(*cotangents)
+    # Exact in every type while half and bfloat16 can represent every integer in it.
+    assert max(np.abs(want).max() for want in wants.values()) <= 256
+    assert np.abs(run.output).max() > 4
+    for name, want in wants.items():
+        got = call.laid_out(found[name].numpy()).astype(np.float64)
+        np.testing.assert_array_equal(got, want, name)

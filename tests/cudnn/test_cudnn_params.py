@@ -93,27 +93,6 @@ def test_sizes_past_the_type_are_refused(tfb, name):
         _count(raw_ops, big, kind=tf.int32)
     fits = Network("rnn_tanh", 1, 1, 0, 46339)
     assert _count(raw_ops, fits, kind=tf.int32).numpy() == [fits.params_size()]
-    for net in (
-        Network("rnn_tanh", largest, 1, 1, largest),
-        Network("lstm", 1, 1, largest, largest),
-        Network("lstm", 3, 2, 1, largest, largest),
-    ):
-        for kind in (tf.int32, tf.int64):
-            if _exact(net) < 2**63 and kind == tf.int64:
-                assert _count(raw_ops, net, kind=kind).numpy() == [_exact(net)]
-                continue
-            with pytest.raises(tf.errors.InvalidArgumentError, match="CudnnRNNParamsSize"):
-                _count(raw_ops, net, kind=kind)
-
-
-def _exact(net) -> int:
-    """params_size without a list as long as the network is deep."""
-    one = [net.params_size() for net in (_layers(net, 1), _layers(net, 2))]
-    return one[0] + (net.layers - 1) * (one[1] - one[0])
-
-
-def _layers(net, layers):
-    return Network(net.mode, layers, net.directions, net.inputs, net.units, net.num_proj, net.skip)
 
 
 def _unique(count, dtype):
@@ -170,46 +149,3 @@ def test_canonical_order_is_pytorchs(tfb, mode):
             ):
                 want = getattr(module, f"{name}_{suffix}").detach().numpy()
                 np.testing.assert_array_equal(np.concatenate(blocks), want, f"{net} {name}")
-
-
-@names
-def test_in_a_graph(tfb, name):
-    """Sizes and conversions with everything unknown when the graph is built."""
-    net = Network("lstm", 2, 2, 3, 4, 2)
-    raw_ops = _raw_ops(tfb, name)
-    scalar = tf.TensorSpec(None, tf.int32)
-
-    @tf.function(input_signature=[scalar, scalar, scalar, tf.TensorSpec(None, tf.float32)])
-    def graph(num_layers, num_units, input_size, params):
-        sizes = {"num_layers": num_layers, "num_units": num_units, "input_size": input_size}
-        weights, biases = (len(shapes) for shapes in net.canonical_shapes())
-        count = raw_ops.CudnnRNNParamsSize(**sizes, **_attrs(net), T=tf.float32, S=tf.int64)
-        blocks = raw_ops.CudnnRNNParamsToCanonicalV2(
-            **sizes, params=params, **_attrs(net), num_params_weights=weights,
-            num_params_biases=biases,
-        )  # fmt: skip
-        back = raw_ops.CudnnRNNCanonicalToParamsV2(
-            **sizes, weights=blocks.weights, biases=blocks.biases, **_attrs(net)
-        )
-        return count, back
-
-    params = np.arange(net.params_size(), dtype=np.float32)
-    count, back = graph(*_sizes(net).values(), tf.constant(params))
-    assert count.numpy() == [net.params_size()]
-    np.testing.assert_array_equal(back.numpy(), params)
-
-
-def test_no_layers_units_or_inputs(tfb):
-    """No inputs or units are fine; no layers is not a network."""
-    assert _count(tfb.raw_ops, Network("gru", 2, 1, 0, 3)).numpy() == [
-        Network("gru", 2, 1, 0, 3).params_size()
-    ]
-    assert _count(tfb.raw_ops, Network("gru", 2, 1, 3, 0)).numpy() == [0]
-    for net in (
-        Network("gru", 0, 1, 3, 3),
-        Network("gru", -1, 1, 3, 3),
-        Network("gru", 1, 1, 3, -1),
-        Network("gru", 1, 1, -3, 3),
-    ):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="must"):
-            _count(tfb.raw_ops, net)

@@ -56,13 +56,6 @@ def _reference(values, params=None):
     return CALL.run(arrays)
 
 
-def test_saved_model_runs(made, values):
-    loaded = tf.saved_model.load(str(made / "stock"))
-    got = loaded(tf.constant(values["x"]), tf.constant(maker.LENGTHS))
-    for value, want in zip(got, _reference(values).outputs().values(), strict=True):
-        compare.assert_close(CALL.laid_out(value.numpy()), want, BOUND)
-
-
 def test_saved_model_is_differentiated(made, values):
     """By a tape around what was loaded: to its variable and to its input."""
     loaded = tf.saved_model.load(str(made / "stock"))
@@ -177,37 +170,6 @@ def test_graph_of_version_1(made, values, name):
         compare.assert_close(value, expected, COMPOSED)
 
 
-@pytest.mark.parametrize("name", ["CudnnRNN", "CudnnRNNV2"])
-def test_graph_of_version_1_is_differentiated_and_trained(made, values, name):
-    """By gradients that are built here, through a variable in the place of what was fed."""
-    graph = tf.Graph()
-    options = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-    with graph.as_default(), tf.compat.v1.Session(graph=graph, config=options) as session:
-        definition = tf.compat.v1.GraphDef()
-        definition.ParseFromString((made / "graph.pb").read_bytes())
-        params = tf.compat.v1.get_variable("weights", initializer=values["params"])
-        (output,) = tf.import_graph_def(
-            definition, {"params:0": tf.identity(params)}, [f"{name}:0"], name="imported"
-        )
-        loss = tf.reduce_mean((output - 0.1) ** 2)
-        (gradient,) = tf.compat.v1.gradients(loss, params)
-        train = tf.compat.v1.train.GradientDescentOptimizer(1.0).minimize(loss)
-        keys = {"input": "x", "input_h": "h", "input_c": "c"}
-        arrays = {k: np.swapaxes(values[short], 0, 1) for k, short in keys.items()}
-        feeds = {f"imported/{k}:0": v for k, v in arrays.items()}
-        session.run(tf.compat.v1.global_variables_initializer())
-        first, found = session.run([loss, gradient], feeds)
-        for _ in range(40):
-            session.run(train, feeds)
-        last = session.run(loss, feeds)
-    run = dataclasses.replace(CALL, lengths=None, time_major=True).run(
-        arrays | {"params": values["params"]}
-    )
-    want = run.backward(2 * (run.output - 0.1) / run.output.size, None, None)
-    compare.assert_close(found, want["params_backprop"], COMPOSED)
-    assert last < 0.5 * first
-
-
 def _keras_bounds(values):
     # Three layers below one another; Keras' own run, which it is compared with, errs as much.
     sums = maker.STEPS * 3 * 4 * (maker.INPUTS + 2 * maker.UNITS)
@@ -236,24 +198,6 @@ def test_keras_model_that_chose_cudnn(made, values):
         want = values[f"keras_gradient_{number}"]
         assert np.any(want)
         compare.assert_close(gradient, want, composed, f"{loaded.variables_of[number].name}")
-
-
-def test_keras_model_is_fine_tuned(made, values):
-    loaded = tf.saved_model.load(str(made / "keras"))
-    x = tf.constant(maker.padded(values))
-
-    @tf.function
-    def step():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((loaded.serve(x) - 1.0) ** 2)
-        for variable, gradient in zip(
-            loaded.variables_of, tape.gradient(loss, list(loaded.variables_of)), strict=True
-        ):
-            variable.assign_sub(0.1 * gradient)
-        return loss
-
-    losses = [float(step()) for _ in range(30)]
-    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_keras_export_and_frozen_keras(made, values):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare, cudnn_ops, run_modes, tolerances
+from helpers import compare, covering, cudnn_ops, run_modes, tolerances
 from helpers.cudnn_ops import Call
 from helpers.reference.stack import Network
+from helpers.second_cases import along
 
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
-versions = pytest.mark.parametrize("version", [1, 2, 3])
-runs = pytest.mark.parametrize("run", run_modes.MODES)
-names = pytest.mark.parametrize("name", ["ours", "stock"])
+NAMES = ("ours", "stock")
+names = pytest.mark.parametrize("name", NAMES)
 ARGUMENTS = ("input", "input_h", "input_c", "params")
 
 
@@ -30,32 +30,28 @@ def _total(call, raw_ops, tensors, cotangents) -> float:
 @modes
 @pytest.mark.parametrize("lengths, time_major", [(None, True), ((3, 0, 2), False)], ids=str)
 def test_backprop_is_the_difference_of_forward(tfb, mode, lengths, time_major):
-    """Element by element, through input, input_h, input_c and params, in float64."""
+    """Along one direction of input, input_h, input_c and params, in float64."""
     step = tolerances.FINITE_DIFFERENCE_STEP
-    nets = [net for net in cudnn_ops.networks(mode) if net.params_size() < 400]
-    assert {(n.layers, n.directions, n.skip, n.num_proj > 0) for n in nets} >= {
-        (layers, d, skip, mode == "lstm") for layers in (1, 2) for d in (1, 2) for skip in (0, 1)
-    }
-    for number, net in enumerate(nets):
+    for number, net in enumerate(cudnn_ops.networks(mode)):
         call = Call(net, 3, 3, lengths, time_major=time_major)
-        arrays = call.random("double", seed=number)
+        tensors = call.tensors(call.random("double", seed=number))
         cotangents = call.cotangents("double")
-        tensors = call.tensors(arrays)
-        gradients = call.backward(
-            tfb.raw_ops, tensors, call.forward(tfb.raw_ops, tensors), cotangents
-        )
+        outputs = call.forward(tfb.raw_ops, tensors)
+        gradients = call.backward(tfb.raw_ops, tensors, outputs, cotangents)
         for name in ARGUMENTS:
-            want = np.zeros_like(arrays[name])
-            for index in np.ndindex(*want.shape if name != "input_c" or mode == "lstm" else (0,)):
-                totals = []
-                for sign in (step, -step):
-                    moved = arrays[name].copy()
-                    moved[index] += sign
-                    moved = tf.constant(call.laid_out(moved))
-                    totals.append(_total(call, tfb.raw_ops, {**tensors, name: moved}, cotangents))
-                want[index] = (totals[0] - totals[1]) / (2 * step)
-            assert np.any(want) or name == "input_c", (call, name)
-            got = call.laid_out(getattr(gradients, f"{name}_backprop").numpy())
+            gradient = getattr(gradients, f"{name}_backprop").numpy()
+            direction = along(gradient, number)
+            up, down = (
+                _total(
+                    call,
+                    tfb.raw_ops,
+                    {**tensors, name: tensors[name] + sign * step * direction},
+                    cotangents,
+                )
+                for sign in (1, -1)
+            )
+            got, want = np.sum(gradient * direction), (up - down) / (2 * step)
+            assert want != 0 or name == "input_c", (call, name)
             compare.assert_close(got, want, tolerances.FINITE_DIFFERENCES, f"{call} {name}")
 
 
@@ -70,44 +66,31 @@ def _tape(call, raw_ops, tensors, cotangents, used=(True, True, True)):
     return tape.gradient(targets, watched, output_gradients=given)
 
 
-@modes
-@versions
-@runs
-@names
+@pytest.mark.parametrize(
+    ("mode", "version", "run", "name"),
+    covering.pairwise(cudnn_ops.MODES, [1, 2, 3], run_modes.MODES, NAMES),
+)
 def test_registered_gradient(tfb, mode, version, run, name):
-    """Ours for our names; TensorFlow's own for its names, on the same kernels."""
+    """Of all outputs and of each alone; TensorFlow's own for its names, on the same kernels."""
     net = Network(mode, 2, 2, 3, 4, 2 if mode == "lstm" and version == 3 else 0)
     lengths = (5, 0, 3) if version == 3 else None
     call = Call(net, 5, 3, lengths, time_major=version != 3, version=version)
     arrays, cotangents = call.random("double"), call.cotangents("double")
-    tensors = call.tensors(arrays)
-    want = call.run(arrays).backward(*cotangents)
-
-    def compute(tensors):
-        return _tape(call, _raw_ops(tfb, name), tensors, cotangents)
-
-    got = run_modes.in_mode(run, compute)(tensors)
+    tensors, reference = call.tensors(arrays), call.run(arrays)
     bound = tolerances.stack_bound("double", call.longest_sum(), 2, backward=True)
-    for argument in ARGUMENTS:
-        expected = want[f"{argument}_backprop"]
-        value = call.laid_out(got[argument].numpy())
-        compare.assert_close(value, expected, bound, f"{call} {argument}")
+    outputs = range(3 if mode == "lstm" else 2)
+    for used in ((True,) * 3, *(tuple(k == number for k in range(3)) for number in outputs)):
 
+        def compute(tensors, used=used):
+            return _tape(call, _raw_ops(tfb, name), tensors, cotangents, used)
 
-@modes
-@names
-def test_each_cotangent_alone(tfb, mode, name):
-    call = Call(Network(mode, 2, 2, 3, 4), 5, 3, (5, 0, 3))
-    arrays, cotangents = call.random("double"), call.cotangents("double")
-    tensors, run = call.tensors(arrays), call.run(arrays)
-    bound = tolerances.stack_bound("double", call.longest_sum(), 2, backward=True)
-    for number in range(3 if mode == "lstm" else 2):
-        used = tuple(k == number for k in range(3))
-        got = _tape(call, _raw_ops(tfb, name), tensors, cotangents, used)
-        want = run.backward(*(c if u else None for c, u in zip(cotangents, used, strict=True)))
+        got = run_modes.in_mode(run, compute)(tensors)
+        given = (c if u else None for c, u in zip(cotangents, used, strict=True))
+        want = reference.backward(*given)
         for argument in ARGUMENTS:
-            expected = want[f"{argument}_backprop"]
-            compare.assert_close(got[argument], expected, bound, f"{argument} of output {number}")
+            value = call.laid_out(got[argument].numpy())
+            what = f"{call} {argument} {used}"
+            compare.assert_close(value, want[f"{argument}_backprop"], bound, what)
 
 
 @modes
@@ -123,9 +106,9 @@ def test_lengths_have_no_gradient(tfb, mode, name):
     assert all(v is not None for k, v in got.items() if k in ("input", "input_h", "params"))
 
 
-@versions
-@runs
-@names
+@pytest.mark.parametrize(
+    ("version", "run", "name"), covering.pairwise([1, 2, 3], run_modes.MODES, NAMES)
+)
 def test_no_gradient_without_training(tfb, version, run, name):
     """A clear error, as TensorFlow's; and Backprop itself refuses such a call, too."""
     call = Call(Network("lstm", 1, 1, 3, 4), version=version)
@@ -181,28 +164,6 @@ def test_one_graph_for_all_shapes(tfb, name):
             for argument in ARGUMENTS:
                 expected = want[f"{argument}_backprop"]
                 compare.assert_close(got[argument], expected, bound, f"{call} {argument}")
-
-
-@names
-@runs
-def test_training_lowers_the_loss(tfb, name, run):
-    """Variables, an optimizer's steps, a stack of two layers: the loss falls by half."""
-    call = Call(Network("gru", 2, 2, 3, 8), 12, 16, tuple(range(1, 13)) + (12,) * 4)
-    arrays = call.random("float")
-    tensors = call.tensors(arrays)
-    params = tf.Variable(tensors["params"] * 0.3)
-    target = tf.constant(np.cumsum(arrays["input"], axis=0).clip(-0.9, 0.9)[..., :1])
-
-    def step():
-        with tf.GradientTape() as tape:
-            outputs = call.forward(_raw_ops(tfb, name), {**tensors, "params": params})
-            loss = tf.reduce_mean((outputs.output[..., :1] - target) ** 2)
-        params.assign_sub(0.5 * tape.gradient(loss, params))
-        return loss
-
-    step = run_modes.in_mode(run, step)
-    losses = [float(step()) for _ in range(60)]
-    assert losses[-1] < 0.5 * losses[0], losses[::10]
 
 
 def test_shapes_of_the_graph(tfb):

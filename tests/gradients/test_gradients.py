@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import (
     block_cells,
     block_checks,
     children,
-    compare,
     covering,
     run_modes,
     sequence_ops,
-    tolerances,
 )
-from helpers.reference import block_ops
 
 # The clip is straight-through, so differences can only be taken where it does not act.
 SMOOTH = {
@@ -36,7 +32,6 @@ CASES = SMOOTH | {
 SEQUENCES = [case for case in CASES if case.startswith("Block")]
 CELLS = [case for case in CASES if case not in SEQUENCES]
 all_cases = pytest.mark.parametrize("case", CASES)
-smooth_cases = pytest.mark.parametrize("case", SMOOTH)
 
 
 def _everything_and_h(op):
@@ -44,16 +39,11 @@ def _everything_and_h(op):
     return (True,) * count, (*(False,) * (count - 1), True)
 
 
-@pytest.mark.parametrize(
-    ("case", "valid"),
-    [(case, n) for case in SMOOTH for n in ((1, 2, 3) if case in SEQUENCES else (None,))],
-)
-def test_gradient_is_the_finite_difference(tfb, case, valid):
-    block_checks.check_finite_differences(tfb.raw_ops, *CASES[case], valid)
+def _eagerly_and_traced(cases):
+    return [*((case, "eager") for case in cases), *covering.in_turn(cases, run_modes.TRACED)]
 
 
-@all_cases
-@pytest.mark.parametrize("mode", run_modes.MODES)
+@pytest.mark.parametrize(("case", "mode"), _eagerly_and_traced(CASES))
 def test_gradient_is_the_oracles_for_every_cotangent(tfb, case, mode):
     op, attrs = CASES[case]
     cases = [((4, 3, 2, 5), 4), ((4, 3, 2, 5), 2)]
@@ -87,14 +77,12 @@ def test_gradient_of_empty_dims_and_of_no_steps(tfb, case, mode):
 
 
 @pytest.mark.types
-@pytest.mark.parametrize("case", SEQUENCES)
-@pytest.mark.parametrize("mode", run_modes.MODES)
+@pytest.mark.parametrize(("case", "mode"), _eagerly_and_traced(SEQUENCES))
 def test_cotangents_past_the_length_are_ignored(tfb, case, mode):
     block_checks.check_cotangents_past_the_length(tfb.raw_ops, *CASES[case], mode)
 
 
-@smooth_cases
-@pytest.mark.parametrize("mode", run_modes.TRACED)
+@pytest.mark.parametrize(("case", "mode"), covering.in_turn(SMOOTH, run_modes.TRACED, first=1))
 def test_gradient_with_unknown_shapes(tfb, case, mode):
     block_checks.check_unknown_shapes(tfb.raw_ops, *CASES[case], mode)
 
@@ -119,29 +107,6 @@ def test_tensorflows_own_ops_get_a_gradient(tfb, case, mode):
     """Importing the package gives tf.raw_ops.GRUBlockCell and LSTMBlockCell a gradient."""
     del tfb
     block_checks.check_gradients(tf.raw_ops, *CASES[case], "float", mode, [((3, 2, 5), None)])
-
-
-def test_gradient_through_two_steps(tfb):
-    """Two cells in a row: what one gives back is what the other takes."""
-    op, dims = block_cells.GRU, (3, 4, 5)
-    inputs = block_cells.random_inputs(op, dims, np.float64)
-    d_h = block_checks.cotangents_of(op, dims, "double")[-1]
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        first = tfb.raw_ops.GRUBlockCell(**tensors).h
-        second = tfb.raw_ops.GRUBlockCell(**{**tensors, "h_prev": first}).h
-    got = tape.gradient(second, tensors, output_gradients=tf.constant(d_h))
-
-    h = block_ops.gru_block_cell(**inputs)[3]
-    late = block_ops.gru_block_cell_vjp(
-        **{**inputs, "h_prev": h}, cotangents=(None, None, None, d_h)
-    )
-    early = block_ops.gru_block_cell_vjp(**inputs, cotangents=(None, None, None, late[1]))
-    bound = tolerances.composed_bound("double", 2 * block_cells.reduction_length(dims))
-    for position, name in enumerate(op.inputs):
-        want = early[position] + (late[position] if name != "h_prev" else 0.0)
-        compare.assert_close(got[name].numpy(), want, bound, name)
 
 
 _LEFT_ALONE = """

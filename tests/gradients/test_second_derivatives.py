@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import compare, layer_pairs, plain_recurrences, run_modes, second_cases, tolerances
-from helpers.second_cases import Case, along, check_finite_differences, random_array, weighted
+from helpers.second_cases import Case, along, check_finite_differences, random_array
 from helpers.second_op_cases import CLIPPED, DROPOUT, FAMILIES, IMPLEMENTATIONS, SMOOTH, make
 from tensorflow.python.eager import forwardprop
 

@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from helpers import compare, cudnn_calls, run_modes, tolerances
+from helpers import block_checks, compare, cudnn_calls, run_modes, tolerances
 from helpers.cudnn_calls import (
     BACKPROP,
     FORWARD,
@@ -106,18 +106,23 @@ def check_gradients(call: Call, got, run, cotangents, dtype, what: str, bound=No
 def check(
     raw_ops, call: Call, dtype: str = "double", seed: int = 0, run_mode: str = "eager"
 ) -> tuple:
-    """Outputs and gradients of one call against the reference; gives what is needed for more."""
+    """Outputs and gradients of one call against the reference; gives what is needed for more.
+
+    Memory is filled with NaN first, so that an element which is never written shows.
+    """
     arrays = call.random(dtype, seed)
     tensors = call.tensors(arrays)
     run = call.run(arrays)
     cotangents = call.cotangents(dtype, seed + 1)
     what = f"{call} {dtype}"
+    block_checks.poison([np.shape(v) for v in run.outputs().values()], dtype)
     outputs = run_modes.in_mode(run_mode, lambda t: call.forward(raw_ops, t))(tensors)
     check_outputs(call, outputs, run, dtype, what)
     assert outputs.reserve_space.shape[0] > 0, what
     backward = run_modes.in_mode(
         run_mode, lambda t, outputs: call.backward(raw_ops, t, outputs, cotangents)
     )
+    block_checks.poison([v.shape for v in tensors.values()], dtype)
     gradients = backward(tensors, outputs)
     check_gradients(call, gradients, run, cotangents, dtype, what)
     return tensors, outputs, gradients, cotangents

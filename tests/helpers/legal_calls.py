@@ -19,7 +19,8 @@ def meaning(call: Call, for_graph: bool = False) -> dict | None:
     if call.refused_by_tensorflow():
         return None
     op, attrs = call.op, call.attrs
-    sizes = {"K": 1, "N": 0}
+    recompute = attrs.get("recompute", 0)
+    sizes = {"K": int(recompute == 0)}
     if "direction" in op.attrs:
         sizes["D"] = 2 if attrs["direction"] == "bidirectional" else 1
     if not _fits(call, sizes):
@@ -32,6 +33,10 @@ def meaning(call: Call, for_graph: bool = False) -> dict | None:
         return _network_of_params(call, for_graph)
     if op.name.startswith("Cudnn"):
         return _network_of_call(call, sizes, for_graph)
+    if "recompute" in op.attrs:
+        states = op_table.size_of_span_states(op, sizes, recompute)
+        if sizes.setdefault("N", states) != states:
+            return None
     weights = {call.shapes[name] == (0,) for name in ("w_ru_x", "w_c_x") if name in op.inputs}
     projects_to_nothing = call.shapes.get("w_p", (0,)) != (0,) and sizes["P"] == 0
     return None if len(weights) > 1 or projects_to_nothing else sizes

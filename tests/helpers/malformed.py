@@ -55,6 +55,7 @@ _VALUES = {
     "rnn_mode": tuple(GATES),
     "time_major": (True, False),
     "go_backwards": (True,),
+    "recompute": (0, 7),
 }
 _NUMBERS = {
     "int32": (-1, 0, 1, 2, 3, 2**16, 2**31 - 1, -(2**31)),
@@ -135,7 +136,7 @@ def _symbols(argument: op_table.Argument) -> set[str]:
     if argument.alternatives == (("?",),):
         return set("TBLIH")
     dims = "".join(d for dims in argument.alternatives for d in dims or ())
-    return {symbol for symbol in dims.replace("P", "H") if symbol in "TBLIH"}
+    return {symbol for symbol in dims.replace("P", "H").replace("N", "TBH") if symbol in "TBLIH"}
 
 
 def _is_host_number(argument: op_table.Argument) -> bool:
@@ -150,7 +151,7 @@ def bases(op: op_table.Op) -> list[Base]:
         return list(_bases_of_params(op))
     if op.name.startswith("Cudnn"):
         return [base_of_cudnn(op, call) for call in _cudnn_calls(op)]
-    # In the last I + H = 4H, or I is such that the weights of the input may be left out.
+    # In the last, which has recompute, I + H = 4H, or the weights of the input may be left out.
     widths = [a.left_out_if[1] for a in op.inputs.values() if (a.left_out_if or "K")[0] == "I"]
     sizes = (*_SIZES, (2, 4, op_table.evaluate((widths or ["3H"])[0], {"H": 2}), 2))
     layouts = ({op.alternative_attr: value} for value in (True, False))
@@ -159,11 +160,14 @@ def bases(op: op_table.Op) -> list[Base]:
     chosen = [(attrs, sizes[0]) for attrs in layouts]
     chosen += [(layouts[k % len(layouts)], more) for k, more in enumerate(sizes[1:])]
     found = []
-    for attrs, (t, b, i, h) in chosen:
-        # Without recompute, of which test_recompute.py has the malformed calls.
-        numbers = {"seq_len_max": (1,), "sequence_lengths": (1,) * b}
+    for number, (attrs, dims) in enumerate(chosen, 1):
+        numbers = {"seq_len_max": (1,), "sequence_lengths": (1,) * dims[1]}
         numbers = {k: v for k, v in numbers.items() if k in op.inputs}
-        found.append(Base(op, op_table.sizes_of(t, b, i, h), attrs, numbers=numbers))
+        known = op_table.sizes_of(*dims)
+        if number == len(chosen) and "recompute" in op.attrs:
+            attrs = {**attrs, "recompute": 1}
+            known |= {"K": 0, "N": op_table.size_of_span_states(op, known, 1)}
+        found.append(Base(op, known, attrs, numbers=numbers))
     return found
 
 

@@ -187,3 +187,11 @@ SEQUENCES = {
 def sizes_of(steps: int, batch: int, inputs: int, units: int) -> dict[str, int]:
     """Of a call without projection and recompute."""
     return {"T": steps, "B": batch, "I": inputs, "H": units, "P": units, "K": 1, "N": 0}
+
+
+def size_of_span_states(op: Op, sizes: Mapping[str, int], recompute: int) -> int:
+    """N: the states before each span of steps but the first, in float32."""
+    if recompute == 0:
+        return 0
+    states = sizes["H"] + ("cs_prev" in op.inputs) * sizes.get("P", sizes["H"])
+    return max(-(-sizes["T"] // recompute) - 1, 0) * sizes["B"] * states

@@ -13,6 +13,7 @@ GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 LAYERS = ("LSTM", "GRU", "SimpleRNN")
 BLOCK_FUNCTIONS = ("block_lstm", "block_lstm_v2", "block_gru")
 CELLS = ("lstm_block_cell", "gru_block_cell")
+FUNCTIONS = (*GATES, *BLOCK_FUNCTIONS, *CELLS)
 
 
 def some(*shape):
@@ -69,6 +70,16 @@ def block_arguments(name):
 
 def block_call(tfb, name, **changed):
     return getattr(tfb, name)(**{**block_arguments(name), **changed})
+
+
+def arguments_of(name):
+    return sequence_arguments(name) if name in GATES else block_arguments(name)
+
+
+def call(tfb, name, **changed):
+    """h of all steps."""
+    outputs = getattr(tfb, name)(**{**arguments_of(name), **changed})
+    return outputs[0] if name in GATES else outputs.h
 
 
 def as_keras(tensors):

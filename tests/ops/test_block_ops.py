@@ -17,10 +17,8 @@ from helpers import (
 from helpers.block_cells import DTYPES
 
 OPS = block_cells.OPS | sequence_ops.OPS
-SEQUENCES = sequence_ops.OPS.values()
 LSTMS = (block_cells.LSTM, sequence_ops.LSTM, sequence_ops.LSTM_V2)
 all_ops = pytest.mark.parametrize("op", OPS.values(), ids=OPS)
-sequences = pytest.mark.parametrize("op", SEQUENCES, ids=sequence_ops.OPS)
 all_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 
@@ -43,19 +41,6 @@ def test_few_terms_are_summed_unrounded(tfb, dims):
     block_checks.check_rounded_once(tfb.raw_ops, sequence_ops.GRU_GRAD, dims, "bfloat16")
 
 
-@all_ops
-def test_numbers_in_a_graph(tfb, op):
-    block_checks.check_numbers(tfb.raw_ops, op, "float", "graph", _cases(op)[3:8])
-
-
-@pytest.mark.xla
-@all_ops
-@all_dtypes
-def test_numbers_under_xla(tfb, op, dtype):
-    cases = run_modes.fewer("jit", _cases(op))
-    block_checks.check_numbers(tfb.raw_ops, op, dtype, "jit", cases)
-
-
 @pytest.mark.parametrize(
     ("name", "dtype", "mode"), covering.pairwise(OPS, ["bfloat16", "float"], run_modes.MODES)
 )
@@ -70,12 +55,6 @@ def test_numbers_of_empty_dims(tfb, name, dtype, mode):
 )
 def test_every_length(tfb, name, dtype, mode):
     block_checks.check_every_length(tfb.raw_ops, OPS[name], dtype, mode)
-
-
-@sequences
-@pytest.mark.parametrize("dtype", ["half", "float"])
-def test_what_is_past_the_length_is_not_read(tfb, op, dtype):
-    block_checks.check_past_is_not_read(tfb.raw_ops, op, dtype)
 
 
 @all_ops
@@ -135,80 +114,6 @@ def test_golden_numbers_of_an_lstm(tfb):
         np.testing.assert_allclose(got.cs.numpy(), np.full([1, 2], cs), atol=tolerances.GOLDEN)
         np.testing.assert_allclose(got.h.numpy(), np.full([1, 2], h), atol=tolerances.GOLDEN)
         x = got.h
-
-
-@all_dtypes
-def test_steps_are_those_of_the_gru_cell(tfb, dtype):
-    """TensorFlow's only GRU is the cell; ours, step after step, is the sequence."""
-    op, dims = sequence_ops.GRU, (4, 3, 5, 17)
-    inputs = block_cells.random_inputs(op, dims, block_cells.numpy_type(dtype))
-    got = block_cells.call(tfb.raw_ops, op, inputs, {})
-    weights = {k: inputs[k] for k in ("w_ru", "w_c", "b_ru", "b_c")}
-    h = inputs["h_prev"]
-    bound = 2 * block_checks.bound_of(op, dims, dtype)
-    for t in range(dims[0]):
-        step = tfb.raw_ops.GRUBlockCell(x=inputs["x"][t], h_prev=h, **weights)
-        for name in op.outputs:
-            mine, cell = getattr(got, name)[t].numpy(), getattr(step, name).numpy()
-            compare.assert_close(mine, cell, bound, f"{name} {t}")
-        h = step.h
-
-
-@pytest.mark.parametrize("op", LSTMS[1:], ids=lambda op: op.name)
-@all_dtypes
-def test_one_step_is_the_lstm_cell(tfb, op, dtype):
-    """With T = 1 it is LSTMBlockCell, but for V2's order of gates."""
-    dims = (1, 3, 5, 17)
-    inputs = block_cells.random_inputs(op, dims, block_cells.numpy_type(dtype))
-    attrs = {"use_peephole": True, "cell_clip": 0.5}
-    got = block_cells.call(tfb.raw_ops, op, inputs, attrs)
-    cell = {k: v for k, v in inputs.items() if k != "seq_len_max"}
-    cell["x"] = cell["x"][0]
-    if op is sequence_ops.LSTM_V2:
-        for name in ("w", "b"):
-            i, f, c, o = np.split(cell[name], 4, axis=-1)
-            cell[name] = np.concatenate([i, c, f, o], axis=-1)
-        attrs["forget_bias"] = 0.0
-    want = block_cells.call(tfb.raw_ops, block_cells.LSTM, cell, attrs)
-    bound = block_checks.bound_of(op, dims, dtype)
-    for name in op.outputs:
-        mine, expected = getattr(got, name).numpy()[0], getattr(want, name).numpy()
-        compare.assert_close(mine, expected, bound, name)
-
-
-@pytest.mark.parametrize("op", LSTMS[1:], ids=lambda op: op.name)
-@pytest.mark.parametrize("use_peephole", [False, True])
-def test_gradients_are_tensorflows(tfb, op, use_peephole):
-    """Forward and backward, ours and TensorFlow's, from the same inputs, with a clip that acts.
-
-    The Grad op is called directly: TensorFlow's registered gradient of BlockLSTMV2 calls
-    BlockLSTMGrad, which has another gate order.
-    """
-    dims, valid = (5, 4, 6, 8), 4
-    attrs = {"cell_clip": 0.5, "use_peephole": use_peephole}
-    inputs = block_cells.random_inputs(op, dims, np.float32, seed=4, valid=valid)
-    inputs = block_cells.tensors_of(inputs)
-    grad_op = sequence_ops.OPS[op.name.replace("LSTM", "LSTMGrad")]
-    rng = np.random.default_rng(6)
-    cs_grad, h_grad = (tf.constant(rng.normal(size=(5, 4, 8)).astype(np.float32)) for _ in range(2))
-    found = []
-    for raw_ops in (tfb.raw_ops, tf.raw_ops):
-        outputs = getattr(raw_ops, op.name)(**inputs, **attrs)._asdict()
-        given = {**inputs, **outputs, "cs_grad": cs_grad, "h_grad": h_grad}
-        found.append(getattr(raw_ops, grad_op.name)(**given, use_peephole=use_peephole))
-    with tf.GradientTape() as tape:
-        sources = {k: v for k, v in inputs.items() if k != "seq_len_max"}
-        tape.watch(sources)
-        outputs = getattr(tfb.raw_ops, op.name)(**inputs, **attrs)
-    taped = tape.gradient([outputs.cs, outputs.h], sources, output_gradients=[cs_grad, h_grad])
-    bound = 2 * block_checks.bound_of(grad_op, dims, "float")
-    for name in grad_op.outputs:
-        ours, stock = (getattr(g, name).numpy() for g in found)
-        within = slice(valid) if name == "x_grad" else slice(None)
-        compare.assert_close(ours[within], stock[within], bound, name)
-        gradient = taped[name.removesuffix("_grad")]
-        gradient = np.zeros_like(ours) if gradient is None else gradient.numpy()
-        compare.assert_close(gradient, ours, bound, f"{name} by the tape")
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
 STEPS, BATCH = 4, 4
 
 
-def _arguments(net, seed=0, steps=STEPS, batch=BATCH):
+def _arguments(net, seed=0):
     rng = np.random.default_rng(seed)
     shapes = {
-        "x": (steps, batch, net.inputs),
-        "input_h": (net.layer_directions, batch, net.width),
-        "input_c": (net.layer_directions, batch, net.units),
+        "x": (STEPS, BATCH, net.inputs),
+        "input_h": (net.layer_directions, BATCH, net.width),
+        "input_c": (net.layer_directions, BATCH, net.units),
         "params": (net.params_size(),),
     }
     return {k: rng.uniform(-0.9, 0.9, shape) for k, shape in shapes.items()}
@@ -68,12 +68,3 @@ def test_reference_is_onnx_runtimes(mode):
         for name, value in found.items():
             bound = tolerances.bound("float", STEPS * (5 + 7))
             compare.assert_close(value, want[name], bound, f"{net} {name}")
-
-
-@pytest.mark.parametrize("case", cudnn_ops.GOLDEN)
-def test_reference_gives_the_published_sums(case):
-    net, (steps, batch), total = cudnn_ops.GOLDEN[case]
-    arguments = {k: np.ones_like(v) for k, v in _arguments(net, 0, steps, batch).items()}
-    outputs = stack.Run(net, **arguments).outputs().values()
-    got = sum(value.sum() for value in outputs)
-    compare.assert_close(got, total, tolerances.GOLDEN, case)

@@ -1,4 +1,4 @@
-"""The cells in graphs of unknown batches, in a saved model, and imported again."""
+"""The cells in a saved model, and the package imported again."""
 
 from __future__ import annotations
 
@@ -8,28 +8,6 @@ import tensorflow as tf
 from helpers import block_cells, children, compare
 
 pytestmark = pytest.mark.types
-
-
-@pytest.mark.parametrize("op, attrs", block_cells.op_cases())
-def test_unknown_batch(tfb, op, attrs):
-    """One graph for all batches: known I and H, a batch that comes with the data."""
-    function = getattr(tfb.raw_ops, op.name)
-    base = op.shapes((1, 5, 7))
-    signature = {
-        name: tf.TensorSpec(
-            [None if e == "B" else d for e, d in zip(op.inputs[name], shape, strict=True)],
-            tf.float32,
-        )
-        for name, shape in base.items()
-    }
-    graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
-    for batch in (0, 1, 2, 33, 100):
-        inputs = block_cells.random_inputs(op, (batch, 5, 7), np.float32)
-        tensors = {k: tf.constant(v) for k, v in inputs.items()}
-        want = block_cells.call(tfb.raw_ops, op, inputs, attrs)
-        for name, got in graph(tensors)._asdict().items():
-            assert compare.bits(got) == compare.bits(getattr(want, name)), name
-    assert graph.experimental_get_tracing_count() == 1
 
 
 class _Model(tf.Module):
@@ -99,39 +77,6 @@ def test_saved_model_round_trip(tfb, tmp_path):
     result = children.run_python([str(program), folder])
     assert result.returncode != 0 and "loaded" not in result.stdout
     assert "BlockRNN>GRUBlockCell" in result.stderr
-
-
-_QUIET = """
-import tensorflow as tf
-import tf_blockrnn
-x, h = tf.ones([2, 3]), tf.ones([2, 4])
-@tf.function
-def step(x, h):
-    with tf.GradientTape() as tape:
-        tape.watch([x, h])
-        new = tf_blockrnn.raw_ops.GRUBlockCell(
-            x=x, h_prev=h, w_ru=tf.ones([7, 8]), w_c=tf.ones([7, 4]), b_ru=tf.ones([8]),
-            b_c=tf.ones([4])).h
-        new = tf_blockrnn.raw_ops.LSTMBlockCell(
-            x=x, cs_prev=h, h_prev=new, w=tf.ones([7, 16]), wci=tf.ones([4]), wcf=tf.ones([4]),
-            wco=tf.ones([4]), b=tf.ones([16])).h
-        new = tf_blockrnn.gru_block_cell(
-            x, tf.ones([7, 8]), tf.ones([7, 4]), tf.ones([8]), tf.ones([4]), state=new).h
-        new = tf_blockrnn.lstm_block_cell(
-            x, tf.ones([7, 16]), tf.ones([16]), state=(new, h)).h
-    return tape.gradient(new, [x, h])
-step(x, h)
-"""
-
-
-def test_a_tf_function_warns_of_nothing(tfb, tmp_path):
-    """AutoGraph warns, with four lines for each function whose source it cannot read."""
-    del tfb
-    program = tmp_path / "program.py"  # a file: AutoGraph converts nothing without its source
-    program.write_text(_QUIET)
-    result = children.run_python([str(program)])
-    children.assert_ok(result, "the function")
-    assert "WARNING:tensorflow" not in result.stdout + result.stderr, result.stderr[-2000:]
 
 
 _IMPORTS = """

@@ -114,34 +114,6 @@ def test_empty_dims(tfb, name, dims, kind, order):
     check(tfb, FUNCTIONS[name], dims, "double", pattern, *order)
 
 
-@pytest.mark.parametrize(("name", "go_backwards"), covering.in_turn(FUNCTIONS, [False, True]))
-def test_gradient_is_the_finite_difference(tfb, name, go_backwards):
-    """Of the public function itself, through lengths and a mask with holes, float64."""
-    dims, function = (4, 3, 2, 3), FUNCTIONS[name]
-    mask = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1], [1, 1, 1]], bool)
-    options = options_of(mask, np.array([4, 3, 2]), False, go_backwards)
-    if "cell_clip" in function.options:
-        # A clip is straight-through, so differences tell nothing where it acts.
-        options["cell_clip"] = 0.0
-    inputs = random_inputs(function, dims, np.float64)
-    outputs, _ = run(tfb, function, inputs, options)
-    cotangents = cotangents_of(outputs, np.float64)
-    _, gradients = run(tfb, function, inputs, options, cotangents)
-    step = tolerances.FINITE_DIFFERENCE_STEP
-    for key, value in inputs.items():
-        want = np.zeros_like(value)
-        for index in np.ndindex(*value.shape):
-            totals = []
-            for sign in (1, -1):
-                moved = {**inputs, key: value.copy()}
-                moved[key][index] += sign * step
-                got, _ = run(tfb, function, moved, options)
-                totals.append(sum((c * o).sum() for c, o in zip(cotangents, got, strict=True)))
-            want[index] = (totals[0] - totals[1]) / (2 * step)
-        assert np.any(want), key
-        compare.assert_close(gradients[key], want, tolerances.FINITE_DIFFERENCES, key)
-
-
 @plain_functions
 def test_each_cotangent_alone(tfb, name):
     """Of the outputs, of the last h and of the last cs; what is not used counts as zero."""
@@ -259,26 +231,6 @@ def test_defaults_are_batch_major_and_forwards(tfb, name):
 
 
 @plain_functions
-def test_lengths_that_are_no_integers_are_refused(tfb, name):
-    inputs = random_inputs(PLAIN[name], DIMS, np.float32)
-    for lengths in ([1.0] * DIMS[1], np.full(DIMS[1], 2.5, np.float64)):
-        options = {"time_major": True, "lengths": lengths}
-        with pytest.raises(TypeError, match="lengths.*float"):
-            run(tfb, PLAIN[name], inputs, options)
-
-
-@plain_functions
-def test_lengths_may_be_of_either_integer_type_or_a_list(tfb, name):
-    inputs = random_inputs(PLAIN[name], DIMS, np.float32)
-    lengths = np.array([6, 0, 3, 1, 5])
-    found = []
-    for given in (lengths.astype(np.int32), lengths.astype(np.int64), lengths.tolist()):
-        options = {"time_major": True, "lengths": given}
-        found.append(_bits(sequence_functions.call(tfb, PLAIN[name], inputs, **options)))
-    assert found[0] == found[1] == found[2]
-
-
-@plain_functions
 def test_a_tape_does_not_change_the_outputs(tfb, name):
     """Without one nothing is saved for backward."""
     for dims in (DIMS, (7, 17, 15, 33)):
@@ -307,14 +259,6 @@ def test_lengths_out_of_range_are_refused(tfb, name, mode, wrong):
         run(tf.constant([6, 0, 3, 0, 1], kind))
         with pytest.raises(tf.errors.InvalidArgumentError, match="lengths.* must .* got"):
             run(tf.constant(wrong, kind))
-
-
-def test_an_unknown_gate_order_is_refused(tfb):
-    inputs = random_inputs(FUNCTIONS["gru-after"], DIMS, np.float32)
-    with pytest.raises(ValueError, match="gate_order.*rcu"):
-        sequence_functions.call(
-            tfb, FUNCTIONS["gru-after"], inputs, gate_order="rcu", time_major=True
-        )
 
 
 @all_functions
@@ -380,3 +324,48 @@ def test_graph_of_unknown_shapes(tfb, name, mode, time_major):
         pairs = (tf.nest.flatten(found(*arguments)) for found in (graph, compute))
         for mine, eager in zip(*pairs, strict=True):
             assert compare.bits(mine) == compare.bits(eager), dims
+
+
+@pytest.mark.parametrize("lengths", [[0, 2], None])
+def test_a_projection_of_no_units(tfb, lengths):
+    """H = 0: a step gives zeros, and a row without steps keeps its state and its gradient."""
+    batch, width = 2, 3
+    steps = 0 if lengths is None else 2
+    h_first = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    w_p = tf.zeros([width, 0])
+    with tf.GradientTape() as tape:
+        tape.watch(h_first)
+        _, state = tfb.lstm(
+            tf.ones([batch, steps, 5]),
+            tf.zeros([5, 0]),
+            tf.zeros([width, 0]),
+            tf.zeros([0]),
+            w_p=w_p,
+            initial_state=(h_first, tf.zeros([batch, 0])),
+            lengths=lengths,
+        )
+        weighted = tf.reduce_sum(state.h * [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    kept = np.array([[1.0], [0.0 if steps else 1.0]])
+    np.testing.assert_array_equal(state.h, h_first * kept)
+    np.testing.assert_array_equal(
+        tape.gradient(weighted, h_first), [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]] * kept
+    )
+
+
+def test_what_does_not_fit_is_refused_in_an_empty_batch(tfb):
+    """Weights that are left out are checked whatever the batch."""
+    ops = tfb.raw_ops
+    none, mask = tf.zeros([0]), tf.zeros([0], tf.bool)
+    lengths = tf.zeros([0], tf.int64)
+    inputs = {"x": tf.zeros([3, 0, 6]), "h_prev": tf.zeros([0, 2]), "mask": mask}
+    inputs |= {"sequence_lengths": lengths, "recurrent_dropout": none, "zoneout_h": mask}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="w_ru_x and w_c_x"):
+        ops.GRUSequence(
+            **inputs,
+            w_ru_x=none,
+            w_ru_h=tf.zeros([2, 4]),
+            w_c_x=tf.zeros([6, 2]),
+            w_c_h=tf.zeros([2, 2]),
+            b_ru=tf.zeros([4]),
+            b_c=tf.zeros([2]),
+        )

@@ -1,4 +1,4 @@
-"""How the public functions over sequences report invalid arguments, by the caller's names."""
+"""How the public functions report invalid arguments, by the caller's names; what they take."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import tensorflow as tf
 from helpers import run_modes
 from helpers.wrapper_calls import (
     BLOCK_FUNCTIONS,
+    CELLS,
+    FUNCTIONS,
     GATES,
     IN,
     B,
     H,
     P,
     T,
+    arguments_of,
     as_keras,
+    block_arguments,
     block_call,
+    call,
     refused,
     sequence_arguments,
     sequence_call,
@@ -27,63 +32,106 @@ from helpers.wrapper_calls import (
     wrong_type,
 )
 
-all_functions = pytest.mark.parametrize("name", GATES)
+sequence_functions = pytest.mark.parametrize("name", GATES)
+block_functions = pytest.mark.parametrize("name", BLOCK_FUNCTIONS)
+all_functions = pytest.mark.parametrize("name", FUNCTIONS)
+with_tuples = pytest.mark.parametrize("name", [n for n in FUNCTIONS if "lstm" in n])
+
+BEFORE = {"reset_after": False}
+KERAS = {**BEFORE, "gate_order": "urc"}
+PROJECTED = {"w_h": [P, 4 * H], "w_p": [P, H]}
 
 
+def _w_x(form, sizes):
+    return f"w_x must have shape [I, {form}] = {sizes}, or None where I = {form}, got "
+
+
+def _columns(sizes):
+    return f"columns r, u of w_x must have shape [I, 2H] = {sizes}, or None where I = 3H"
+
+
+# Shapes are lists, of several tensors tuples of them. Of arguments that do not fit each other the
+# op names one; the shapes of all follow.
 WRONG_SHAPES = [
-    ("lstm", "w_h", [4, 15], "w_h must have 4 parts, one for each gate, got [4, 15]"),
-    ("lstm", "b", [15], "b must have shape [4H] = [16], got [15]"),
-    ("lstm", "x", [2, 5], "x must have 3 dims, got shape [2, 5]"),
-    ("lstm", "w_p", [3, 4], "w_p must have shape [P, H] = [4, 4], or None where P = H, got [3, 4]"),
+    ("lstm", {"w_h": [4, 15]}, "w_h must have 4 parts, one for each gate, got [4, 15]"),
+    ("lstm", {"w_h": [16]}, "w_h must have 2 dims, got shape [16]"),
+    ("lstm", {"b": [15]}, "b must have shape [4H] = [16], got [15]"),
+    ("lstm", {"x": [2, 5]}, "x must have 3 dims, got shape [2, 5]"),
+    ("lstm", {"x": [2, 3, 6]}, _w_x("4H", [6, 16])),
+    ("lstm", {"w_x": None}, _w_x("4H", [5, 16])),
+    ("lstm", {"w_p": [3, 4]}, "w_p must have shape [P, H] = [4, 4], or None where P = H, got [3,"),
+    ("lstm", {"w_h": [P, 16]}, "w_p must have shape [P, H] = [3, 4], or None where P = H, got N"),
+    ("lstm", {**PROJECTED, "initial_state": ([B, H], [B, H])}, "w_h must have shape [P, 4H] = [4,"),
     (
         "lstm",
-        "recurrent_dropout_factors",
-        [2, 4],
-        "recurrent_dropout_factors must have 3 dims, got shape [2, 4]",
+        {"w_p": [0, H], "w_h": [0, 4 * H], "initial_state": ([B, 0], [B, H])},
+        "w_p must have shape [P, H] with P above 0",
     ),
-    ("gru", "w_x", [5, 11], "w_x must have shape [I, 3H] = [5, 12], or None where I = 3H, got [5,"),
-    ("gru", "w_h", [4, 11], "w_h must have shape [H, 3H] = [4, 12], got [4, 11]"),
-    ("gru", "b_x", [9], "b_x must have shape [3H] = [12], got [9]"),
-    ("gru", "b_x", [], "b_x must have shape [3H] = [12], got []"),
-    ("gru", "b_h", [9], "b_h must have shape [3H] = [12], got [9]"),
-    ("simple_rnn", "w_h", [4, 3], "w_h must have shape [H, H] = [4, 4], got [4, 3]"),
-    ("simple_rnn", "b", [3], "b must have shape [H] = [4], got [3]"),
-    # Of arguments that do not fit each other the op names one; the shapes of all follow.
     (
         "lstm",
-        "x",
-        [2, 3, 6],
-        "w_x must have shape [I, 4H] = [6, 16], or None where I = 4H, got [5,",
+        {"recurrent_dropout_factors": [2, 4]},
+        "recurrent_dropout_factors must have 3 dims",
     ),
-    ("gru", "x", [2, 3, 6], "w_x must have shape [I, 3H] = [6, 12], or None where I = 3H, got [5,"),
-    ("simple_rnn", "x", [2, 3, 6], "w_x must have shape [I, H] = [6, 4], or None where I = H, got"),
-    ("gru", "initial_state", [2, 5], "w_x must have shape [I, 3H] = [5, 15], or None where I = 3H"),
+    (
+        "lstm",
+        {"peepholes": ([H], [3], [H])},
+        "peepholes must be 3 tensors of one shape, [H], got shapes (4,), (3,), (4,)",
+    ),
+    ("lstm", {"initial_state": ([3, H], [B, H])}, "initial_state[0] must have shape [B, P] = [2, "),
+    ("lstm", {"initial_state": ([B, H], [3, H])}, "initial_state[1] must have shape [B, H] = [2, "),
+    ("lstm", {"initial_state": [B, H]}, "initial_state[0] must have shape [B, P] = [2, ?], got [4"),
+    ("gru", {"w_x": [5, 11]}, _w_x("3H", [5, 12])),
+    ("gru", {"w_x": None}, _w_x("3H", [5, 12])),
+    ("gru", {"w_h": [4, 11]}, "w_h must have shape [H, 3H] = [4, 12], got [4, 11]"),
+    ("gru", {"b_x": [9]}, "b_x must have shape [3H] = [12], got [9]"),
+    ("gru", {"b_x": []}, "b_x must have shape [3H] = [12], got []"),
+    ("gru", {"b_h": [9]}, "b_h must have shape [3H] = [12], got [9]"),
+    ("gru", {"x": [2, 3, 6]}, _w_x("3H", [6, 12])),
+    ("gru", {"initial_state": [2, 5]}, _w_x("3H", [5, 15])),
+    # Whose weights are split.
+    ("gru", {**BEFORE, "w_x": [5, 11]}, "w_x must have 3 parts, one for each gate, got [5, 11]"),
+    ("gru", {**BEFORE, "w_x": [5, 9]}, _columns([5, 8])),
+    ("gru", {**BEFORE, "w_h": [4, 11]}, "w_h must have 3 parts, one for each gate, got [4, 11]"),
+    ("gru", {**BEFORE, "b_x": [9]}, "b_x and b_h must be of one shape, [3H], got shapes (9,), (1"),
+    ("gru", {**BEFORE, "b_x": []}, "b_x and b_h must be of one shape, [3H], got shapes (), (12,)"),
+    ("gru", {**BEFORE, "b_h": [9]}, "b_x and b_h must be of one shape, [3H], got shapes (12,), (9"),
+    ("gru", {**BEFORE, "x": [2, 3, 6]}, _columns([6, 8])),
+    ("gru", {**BEFORE, "initial_state": [2, 5]}, _columns([5, 10])),
+    ("gru", {**KERAS, "x": [2, 3, 4], "w_x": None}, "x must have 3 parts, one for each gate, got "),
+    ("gru", {**KERAS, "recurrent_dropout_factors": [4, B, H]}, "recurrent_dropout_factors must "),
+    ("simple_rnn", {"w_h": [4, 3]}, "w_h must have shape [H, H] = [4, 4], got [4, 3]"),
+    ("simple_rnn", {"w_x": None}, _w_x("H", [5, 4])),
+    ("simple_rnn", {"b": [3]}, "b must have shape [H] = [4], got [3]"),
+    ("simple_rnn", {"x": [2, 3, 6]}, _w_x("H", [6, 4])),
 ]
-
-# Of a GRU whose reset gate acts before the product, whose weights are split.
-WRONG_SHAPES_BEFORE = [
-    ("w_x", [5, 11], "w_x must have 3 parts, one for each gate, got [5, 11]"),
-    ("w_x", [5, 9], "columns r, u of w_x must have shape [I, 2H] = [5, 8], or None where I = 3H"),
-    ("w_h", [4, 11], "w_h must have 3 parts, one for each gate, got [4, 11]"),
-    ("b_x", [9], "b_x and b_h must be of one shape, [3H], got shapes (9,), (12,)"),
-    ("b_x", [], "b_x and b_h must be of one shape, [3H], got shapes (), (12,)"),
-    ("b_h", [9], "b_x and b_h must be of one shape, [3H], got shapes (12,), (9,)"),
-    ("x", [2, 3, 6], "columns r, u of w_x must have shape [I, 2H] = [6, 8], or None where I = 3H"),
-    ("initial_state", [2, 5], "columns r, u of w_x must have shape [I, 2H] = [5, 10], or None"),
-]
+for _name in (*BLOCK_FUNCTIONS, *CELLS):
+    _x = [B, 6] if _name in CELLS else [T, B, 6]
+    _weights, _bias, _form = (
+        ("w_ru", "b_c", f"[H] = [{H}]") if "gru" in _name else ("w", "b", f"[4H] = [{4 * H}]")
+    )
+    WRONG_SHAPES += [
+        (_name, {"x": _x}, f"{_weights} must have shape [I+H, "),
+        (_name, {_bias: [3]}, f"{_bias} must have shape {_form}, got [3]"),
+        (_name, {"x": []}, "x must have "),
+    ]
 
 
-@pytest.mark.parametrize("name,argument,shape,message", WRONG_SHAPES)
-def test_a_wrong_shape_is_put_on_its_argument(tfb, name, argument, shape, message):
-    with refused(f"{name}: {message}") as error:
-        sequence_call(tfb, name, **{argument: some(*shape)})
-    assert str(shape) in str(error.value)
+def _made(value):
+    if isinstance(value, tuple):
+        return tuple(map(_made, value))
+    return some(*value) if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("argument,shape,message", WRONG_SHAPES_BEFORE)
-def test_a_wrong_shape_of_what_is_split(tfb, argument, shape, message):
-    with refused(f"gru: {message}"):
-        sequence_call(tfb, "gru", **{argument: some(*shape)}, reset_after=False)
+@pytest.mark.parametrize("name,changed,message", WRONG_SHAPES)
+def test_a_wrong_shape_is_put_on_its_argument(tfb, name, changed, message):
+    with refused(f"{name}: {message}"):
+        call(tfb, name, **{key: _made(value) for key, value in changed.items()})
+
+
+def test_the_shapes_of_all_arguments_follow(tfb):
+    with refused("got [5, 16]; given are x [2, 3, 5], w_x [5, 16], ") as error:
+        call(tfb, "lstm", initial_state=(some(B, H), some(B, 5)))
+    assert "initial_state[1] [2, 5]" in str(error.value)
 
 
 def test_a_wrong_shape_in_a_graph_is_a_value_error_of_the_same_words(tfb):
@@ -92,61 +140,36 @@ def test_a_wrong_shape_in_a_graph_is_a_value_error_of_the_same_words(tfb):
         run(some(4, 15))
 
 
-def test_without_w_x_the_width_of_x_is_that_of_the_gates(tfb):
-    with refused("gru: w_x must have shape [I, 3H] = [5, 12], or None where I = 3H, got None"):
-        sequence_call(tfb, "gru", w_x=None)
-
-
 def test_time_major_is_in_the_shapes_that_are_asked_for(tfb):
     with refused("lstm: mask must have shape [T, B] = [2, 3] or None, got [3, 2]"):
         sequence_call(tfb, "lstm", time_major=True, mask=tf.ones([3, 2], tf.bool))
 
 
+@with_tuples
 @pytest.mark.parametrize(
-    "changed,message",
-    [
-        ({"peepholes": ()}, "peepholes must be (wci, wcf, wco), got 0 of them"),
-        ({"peepholes": [(H,), (H,)]}, "peepholes must be (wci, wcf, wco), got 2 of them"),
-        ({"initial_state": [(B, H)]}, "initial_state must be (h, cs), got 1 of them"),
-        ({"initial_state": [(B, H)] * 3}, "initial_state must be (h, cs), got 3 of them"),
-    ],
+    "argument,parts,count", [("state", "h, cs", 2), ("peepholes", "wci, wcf, wco", 3)]
 )
-def test_parts_of_tuples(tfb, changed, message):
-    changed = {key: tuple(some(*shape) for shape in shapes) for key, shapes in changed.items()}
-    with wrong_type(f"lstm: {message}"):
-        sequence_call(tfb, "lstm", **changed)
+def test_tuples(tfb, name, argument, parts, count):
+    sizes = (B, H) if argument == "state" else (H,)
+    argument = state_name(name) if argument == "state" else argument
+    wanted = f"{name}: {argument} must be ({parts}), got"
 
+    def given(value):
+        return call(tfb, name, **{argument: value})
 
-def test_shapes_in_tuples(tfb):
-    with refused("lstm: peepholes must be 3 tensors of one shape, [H], got shapes (4,), (3,), (4"):
-        sequence_call(tfb, "lstm", peepholes=(some(H), some(3), some(H)))
-    with refused("lstm: initial_state[0] must have shape [B, P] = [2, ?], got [3, 4]"):
-        sequence_call(tfb, "lstm", initial_state=(some(3, H), some(B, H)))
-    with refused("lstm: initial_state[1] must have shape [B, H] = [2, ?], got [3, 4]"):
-        sequence_call(tfb, "lstm", initial_state=(some(B, H), some(3, H)))
-    with refused("got [5, 16]; given are x [2, 3, 5], w_x [5, 16], ") as error:
-        sequence_call(tfb, "lstm", initial_state=(some(B, H), some(B, 5)))
-    assert "initial_state[1] [2, 5]" in str(error.value)
-
-
-def test_one_tensor_is_no_state_of_an_lstm(tfb):
-    with refused("lstm: initial_state[0] must have shape [B, P] = [2, ?], got [4]"):
-        sequence_call(tfb, "lstm", initial_state=some(B, H))
-
-
-@pytest.mark.parametrize("wrong", [0.0, tf.constant(0.0), object()])
-def test_what_is_no_tuple(tfb, wrong):
-    kind = type(wrong).__name__
-    with wrong_type(f"lstm: initial_state must be (h, cs), got a value of type {kind}"):
-        sequence_call(tfb, "lstm", initial_state=wrong)
-    with wrong_type(f"lstm: peepholes must be (wci, wcf, wco), got a value of type {kind}"):
-        sequence_call(tfb, "lstm", peepholes=wrong)
-
-
-def test_a_tensor_of_a_graph_is_no_tuple(tfb):
-    message = "lstm: initial_state must be (h, cs), got a value of type SymbolicTensor"
-    with wrong_type(message):
-        tf.function(lambda states: sequence_call(tfb, "lstm", initial_state=states))(some(2, B, H))
+    for wrong in (0, 1, count + 1):
+        with wrong_type(f"{wanted} {wrong} of them"):
+            given([some(*sizes)] * wrong)
+    for value in (0.0, tf.constant(0.0), object()):
+        with wrong_type(f"{wanted} a value of type {type(value).__name__}"):
+            given(value)
+    with wrong_type(f"{wanted} a value of type SymbolicTensor"):
+        tf.function(given)(some(count, *sizes))
+    with wrong_type(f"{name}: {argument}[0] must be a tensor, got None"):
+        given((None,) * count)
+    if argument == "state":
+        with wrong_type(f"{wanted} None"):
+            given(None)
 
 
 @pytest.mark.parametrize("name", ["gru", "simple_rnn"])
@@ -163,29 +186,31 @@ def test_a_tuple_is_no_state(tfb, name, mode):
 
 
 def test_what_a_projection_makes_of_the_shapes(tfb):
-    weights = {"w_h": some(P, 4 * H), "w_p": some(P, H)}
-    outputs, state = sequence_call(tfb, "lstm", **weights)
+    outputs, state = sequence_call(tfb, "lstm", **{k: some(*v) for k, v in PROJECTED.items()})
     assert outputs.shape == (B, T, P) and state.cs.shape == (B, H)
-    with refused("lstm: w_p must have shape [P, H] = [3, 4], or None where P = H, got None"):
-        sequence_call(tfb, "lstm", w_h=weights["w_h"])
-    with refused("lstm: w_h must have shape [P, 4H] = [4, 16], got [3, 16]; given are "):
-        sequence_call(tfb, "lstm", **weights, initial_state=(some(B, H), some(B, H)))
 
 
 # Types.
 
 
 @all_functions
-def test_a_tensor_of_another_type_is_named(tfb, name):
-    with wrong_type(f"{name}: x must be of type float32, as w_x is, got float64"):
-        sequence_call(tfb, name, x=tf.ones([B, T, IN], tf.float64))
-    with wrong_type(f"{name}: w_x must be of type half, bfloat16, float32, float64, got int32"):
-        sequence_call(
-            tfb, name, **{k: tf.cast(v, tf.int32) for k, v in sequence_arguments(name).items()}
-        )
+def test_tensors_that_do_not_fit(tfb, name):
+    arguments = arguments_of(name)
+    _, first, *_, bias = (key for key in arguments if key != state_name(name))
+    with wrong_type(f"{name}: x must be a dense tensor, got a RaggedTensor; pass its to_tensor()"):
+        call(tfb, name, x=tf.RaggedTensor.from_tensor(arguments["x"]))
+    with wrong_type(f"{name}: {first} must be a dense tensor, got a SparseTensor"):
+        call(tfb, name, **{first: tf.sparse.from_dense(arguments[first])})
+    with wrong_type(f"{name}: {bias} must be of type float32, as {first} is, got float64"):
+        call(tfb, name, **{bias: tf.cast(arguments[bias], tf.float64)})
+    if name in GATES:
+        with wrong_type(f"{name}: x must be of type float32, as w_x is, got float64"):
+            call(tfb, name, x=tf.cast(arguments["x"], tf.float64))
+        with wrong_type(f"{name}: w_x must be of type half, bfloat16, float32, float64, got int32"):
+            call(tfb, name, **{k: tf.cast(v, tf.int32) for k, v in arguments.items()})
 
 
-@all_functions
+@sequence_functions
 def test_numbers_and_arrays_take_the_type_of_the_tensors(tfb, name):
     options = {"reset_after": False} if name == "gru" else {}
     want, _ = sequence_call(tfb, name, **options)
@@ -199,7 +224,7 @@ def test_numbers_and_arrays_take_the_type_of_the_tensors(tfb, name):
     np.testing.assert_array_equal(graph(), want)
 
 
-@all_functions
+@sequence_functions
 @pytest.mark.parametrize("dtype", [tf.half, tf.float32])
 def test_arrays_take_the_type_of_the_only_tensor(tfb, name, dtype):
     tensors = _all_arguments(name, dtype)
@@ -218,14 +243,24 @@ def test_with_arrays_alone_the_weights_say_the_type(tfb):
     assert tfb.lstm(np.ones([B, T, IN]).tolist(), **weights)[0].dtype == tf.float64
 
 
-def test_tensors_that_are_not_dense(tfb):
-    ragged = tf.RaggedTensor.from_tensor(some(B, T, IN), lengths=[3, 1])
-    with wrong_type("x must be a dense tensor, got a RaggedTensor; pass its to_tensor(), with len"):
-        sequence_call(tfb, "gru", x=ragged)
-    outputs, _ = sequence_call(tfb, "gru", x=ragged.to_tensor(), lengths=ragged.row_lengths())
-    assert outputs.shape == (B, T, H)
-    with wrong_type("gru: w_x must be a dense tensor, got a SparseTensor"):
-        sequence_call(tfb, "gru", w_x=tf.sparse.from_dense(some(IN, 3 * H)))
+@block_functions
+def test_whatever_x_of_a_block_is_given_as(tfb, name):
+    x = some(T, B, IN)
+    want = call(tfb, name, x=x)
+    variable = tf.Variable(x, shape=tf.TensorShape(None))
+    given = [variable, x.numpy().astype(np.float64), x.numpy().tolist()]
+
+    def outputs():
+        return [call(tfb, name, x=one) for one in given]
+
+    for got in (*outputs(), *tf.function(outputs)()):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", ["block_lstm", "block_lstm_v2", "lstm_block_cell"])
+def test_weights_of_a_block_without_peepholes_take_the_type_of_x(tfb, name):
+    weights = {k: v.numpy().astype(np.float64) for k, v in arguments_of(name).items() if k in "wb"}
+    np.testing.assert_array_equal(call(tfb, name, **weights), call(tfb, name))
 
 
 # None.
@@ -233,15 +268,16 @@ def test_tensors_that_are_not_dense(tfb):
 
 @all_functions
 def test_none_is_no_tensor(tfb, name):
-    for argument in sequence_arguments(name):
-        if argument not in ("w_x", "b_h"):
+    optional = {"w_x", "b_h", "initial_state", *(["state"] if "lstm" in name else ())}
+    for argument in arguments_of(name).keys() - optional:
+        for mode in ("eager", "graph"):
+            run = run_modes.in_mode(mode, lambda key=argument: call(tfb, name, **{key: None}))
             with wrong_type(f"{name}: {argument} must be a tensor, got None"):
-                sequence_call(tfb, name, **{argument: None})
-            graph = tf.function(
-                lambda argument=argument: sequence_call(tfb, name, **{argument: None})
-            )
-            with wrong_type(f"{name}: {argument} must be a tensor, got None"):
-                graph()
+                run()
+
+
+@sequence_functions
+def test_a_list_of_none_is_no_tensor(tfb, name):
     with wrong_type(f"{name}: w_h must be a tensor, got None"):
         sequence_call(tfb, name, w_x=None, w_h=None)
     optional = {"lstm": ("zoneout_h", "zoneout_c"), "gru": ("zoneout_h",)}.get(name, ())
@@ -250,7 +286,7 @@ def test_none_is_no_tensor(tfb, name):
             sequence_call(tfb, name, **{argument: [None, None]})
 
 
-@all_functions
+@sequence_functions
 def test_a_symbolic_tensor_of_keras_gets_the_help_of_keras(tfb, name):
     """Which says to put the call into a layer."""
     symbolic = keras.KerasTensor((B, T, IN))
@@ -260,8 +296,10 @@ def test_a_symbolic_tensor_of_keras_gets_the_help_of_keras(tfb, name):
             sequence_call(tfb, name, **{argument: symbolic})
 
 
-@pytest.mark.parametrize("value", [np.array(["urc", "ruc"]), tf.zeros([], tf.int8), None], ids=str)
-def test_what_is_no_string_is_no_choice(tfb, value):
+@pytest.mark.parametrize(
+    "value", ["rcu", np.array(["urc", "ruc"]), tf.zeros([], tf.int8), None], ids=str
+)
+def test_what_is_no_choice(tfb, value):
     with pytest.raises(ValueError, match="gru: gate_order must be .*, got "):
         sequence_call(tfb, "gru", gate_order=value)
     with pytest.raises(ValueError, match="simple_rnn: activation must be .*, got "):
@@ -269,7 +307,7 @@ def test_what_is_no_string_is_no_choice(tfb, value):
 
 
 @pytest.mark.parametrize("value", ["words", b"bytes", 1j], ids=str)
-@all_functions
+@sequence_functions
 def test_what_is_no_number_is_named(tfb, name, value):
     with wrong_type(f"{name}: w_h must be"):
         sequence_call(tfb, name, w_h=value)
@@ -279,12 +317,6 @@ def test_what_is_no_number_is_named(tfb, name, value):
         given = {"x": tf.ones([2, 4]), **cell, **biases, argument: value}
         with wrong_type(f"gru_block_cell: {argument} must be a tensor of type float32, got a val"):
             tfb.gru_block_cell(**given)
-
-
-@pytest.mark.parametrize("argument,count", [("initial_state", 2), ("peepholes", 3)])
-def test_none_is_no_part_of_a_tuple(tfb, argument, count):
-    with wrong_type(f"lstm: {argument}[0] must be a tensor, got None"):
-        sequence_call(tfb, "lstm", **{argument: (None,) * count})
 
 
 @pytest.mark.parametrize(
@@ -319,7 +351,7 @@ def test_none_is_no_option(tfb, name, option, kind):
         tf.function(call)()
 
 
-@pytest.mark.parametrize("name", GATES)
+@sequence_functions
 def test_numbers_are_truth_values(tfb, name):
     x = some(B, T, IN)
     for value in (1, np.True_, np.int64(1), 0, np.False_):
@@ -351,7 +383,7 @@ def test_none_is_no_clip(tfb):
         assert tf.reduce_max(none) > 3.0 and tf.reduce_max(one) == 1.0
 
 
-# Keras' variables.
+# Variables.
 
 
 def _all_arguments(name, dtype=tf.float32):
@@ -367,20 +399,21 @@ def _all_arguments(name, dtype=tf.float32):
     return tf.nest.map_structure(lambda tensor: tf.cast(tensor, dtype), arguments)
 
 
-@pytest.mark.parametrize(
-    "name,options", [*((name, {}) for name in GATES), ("gru", {"reset_after": False})]
-)
+@pytest.mark.parametrize("name,options", [*((name, {}) for name in FUNCTIONS), ("gru", BEFORE)])
 def test_every_argument_may_be_a_variable_of_keras(tfb, name, options):
-    arguments = _all_arguments(name) | {
-        "mask": tf.ones([B, T], tf.int32),
-        "lengths": tf.constant([3, 1]),
-    }
-    want, _ = sequence_call(tfb, name, **arguments, **options)
+    if name in GATES:
+        arguments = _all_arguments(name)
+        arguments |= {"mask": tf.ones([B, T], tf.int32), "lengths": tf.constant([3, 1])}
+    else:
+        arguments = block_arguments(name)
+        arguments |= {} if "gru" in name else {"peepholes": (some(H), some(H), some(H))}
+        arguments |= {} if name in CELLS else {"seq_len_max": tf.constant(2)}
+    want = call(tfb, name, **arguments, **options)
     alone = [{**arguments, key: as_keras(value)} for key, value in arguments.items()]
     for given in (*alone, as_keras(arguments)):
-        graph = tf.function(lambda given=given: sequence_call(tfb, name, **given, **options)[0])
-        for got in (sequence_call(tfb, name, **given, **options)[0], graph()):
-            np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(call(tfb, name, **given, **options), want)
+    graph = tf.function(lambda: call(tfb, name, **given, **options))
+    np.testing.assert_array_equal(graph(), want)
 
 
 def test_peepholes_of_keras_get_their_gradient(tfb):
@@ -412,7 +445,7 @@ def test_biases_do_not_broadcast(tfb, reset_after, shapes):
 # Callers pass None for an input that is left out.
 
 
-@all_functions
+@sequence_functions
 @pytest.mark.parametrize(
     "argument,dtype",
     [
@@ -455,7 +488,7 @@ def test_an_empty_batch_has_no_lengths(tfb):
     assert outputs.shape == (0, T, H)
 
 
-@all_functions
+@sequence_functions
 @pytest.mark.parametrize("mode", run_modes.MODES)
 def test_a_mask_is_of_bool_or_of_integers(tfb, name, mode):
     mask = tf.constant([[1, 0, 1], [1, 1, 0]])
@@ -465,23 +498,22 @@ def test_a_mask_is_of_bool_or_of_integers(tfb, name, mode):
         call(tf.cast(mask, tf.float32))
 
 
-# Lengths beyond int64.
-
-
 @pytest.mark.parametrize("name", [*GATES, *BLOCK_FUNCTIONS])
-def test_a_length_beyond_int64_is_given_as_it_is(tfb, name):
-    length = 2**63 + 1
-    for given in (
-        [length, 1],
-        np.array([length, 1], np.uint64),
-        tf.constant([length, 1], tf.uint64),
-    ):
-        argument = "lengths" if name in GATES else "seq_len_max"
-        with refused(f"{name}: {argument} must be in 0..T, got {length}"):
-            if name in GATES:
-                sequence_call(tfb, name, lengths=given)
-            else:
-                block_call(tfb, name, seq_len_max=given[0])
+def test_lengths_are_integers(tfb, name):
+    """Of any integer type; one beyond int64 is reported as it is."""
+    argument = "lengths" if name in GATES else "seq_len_max"
+
+    def given(value, dtype=None):
+        value = np.array([value, 1] if name in GATES else value, dtype)
+        return [call(tfb, name, **{argument: each}) for each in (value, tf.constant(value))]
+
+    for wrong in (np.float32(2.7), np.bool_(True), np.float64(2)):
+        with wrong_type(f"{name}: {argument} must be of an integer type, got {wrong.dtype.name}"):
+            given(wrong, wrong.dtype)
+    for got in (*given(2, np.int16), *given(2, np.uint8), *given(2, np.int64)):
+        np.testing.assert_array_equal(got, given(2, np.int32)[0])
+    with refused(f"{name}: {argument} must be in 0..T, got {2**63 + 1}"):
+        given(2**63 + 1, np.uint64)
 
 
 @pytest.mark.parametrize("argument", ["zoneout_h", "zoneout_c"])
@@ -513,3 +545,48 @@ def test_zoneout(tfb, argument, mode):
     call(tf.zeros([B, T, H], tf.bool))
     call(np.zeros([B, T, H], bool))
     call(1)
+
+
+# The state of a block.
+
+
+@pytest.mark.parametrize("name", ["block_lstm", "block_lstm_v2", "lstm_block_cell"])
+def test_the_state_is_h_and_cs(tfb, name):
+    """As in lstm, and as TensorFlow's ops do not have it: equal shapes would hide it."""
+    h, cs = some(B, H), some(B, H) * 7
+    state = tfb.LSTMState(h=h, cs=cs)
+    got = block_call(tfb, name, **{state_name(name): state})
+    np.testing.assert_array_equal(block_call(tfb, name, **{state_name(name): (h, cs)}).h, got.h)
+    ops = {"block_lstm": "BlockLSTM", "block_lstm_v2": "BlockLSTMV2"}
+    given = block_arguments(name)
+    del given[state_name(name)]
+    none = {f"wc{gate}": tf.zeros([0]) for gate in "ifo"}
+    options = {"cell_clip": 0.0, **({} if name == "block_lstm_v2" else {"forget_bias": 0.0})}
+    options |= {} if name in CELLS else {"seq_len_max": tf.constant(T, tf.int64)}
+    raw = getattr(tfb.raw_ops, ops.get(name, "LSTMBlockCell"))
+    want = raw(**given, **none, **options, h_prev=h, cs_prev=cs)
+    for mine, expected in zip(got, want, strict=True):
+        np.testing.assert_array_equal(mine, expected)
+    assert got._fields == want._fields
+
+
+@pytest.mark.parametrize("name", ["block_lstm", "block_lstm_v2", "lstm_block_cell"])
+def test_calls_in_the_order_of_tensorflow_are_refused(tfb, name):
+    """The state was (cs, h) and came after x; a step takes `state`, a sequence `initial_state`."""
+    given = block_arguments(name)
+    state = given.pop(state_name(name))
+    with pytest.raises(TypeError, match="positional"):
+        getattr(tfb, name)(given["x"], state, given["w"], given["b"])
+    other = "initial_state" if name in CELLS else "state"
+    with pytest.raises(TypeError, match="state"):
+        getattr(tfb, name)(**given, **{other: state})
+
+
+@block_functions
+def test_without_a_state_a_block_starts_from_zeros(tfb, name):
+    given = block_arguments(name)
+    zeros = tf.nest.map_structure(tf.zeros_like, given.pop("initial_state"))
+    want = getattr(tfb, name)(**given, initial_state=zeros)
+    for graph in (False, True):
+        function = tf.function(getattr(tfb, name)) if graph else getattr(tfb, name)
+        np.testing.assert_array_equal(function(**given).h, want.h)
