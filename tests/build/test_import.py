@@ -167,9 +167,7 @@ assert tf_blockrnn.raw_ops.LSTMSequence and tf_blockrnn.build_info()["cpu_isa"]
     [
         "import tf_blockrnn, tensorflow",
         "import tensorflow, tf_blockrnn",
-        "import tf_blockrnn; tf_blockrnn.build_info()",
         "import tf_blockrnn.layers",
-        "from tf_blockrnn._ops.sequences import lstm",
         "import tf_blockrnn.weights._keras_layers",
     ],
 )

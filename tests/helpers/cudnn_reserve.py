@@ -1,4 +1,4 @@
-"""Reserve spaces that are not of the call they are given to; a part of cudnn_child.py."""
+"""Reserve spaces that are not of the call they are given to; a part of process_child.py."""
 
 from __future__ import annotations
 

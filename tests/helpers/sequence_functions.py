@@ -157,17 +157,6 @@ def call(module, function: Function, inputs: Mapping, *, with_state=True, **opti
     return (outputs, *state) if function.has_cs else (outputs, state)
 
 
-def differentiated_sum(module, function: Function, tensors: Mapping):
-    """Outputs of a time-major call, and the gradients of their sum by name."""
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        outputs = call(module, function, tensors, time_major=True)
-        total = tf.add_n([tf.reduce_sum(o) for o in outputs])
-    gradients = tape.gradient(total, tensors)
-    assert gradients.pop("dropout", None) is None
-    return outputs, gradients
-
-
 class Oracle:
     """What a call with these arguments must give; arrays [T, B, …], float64."""
 

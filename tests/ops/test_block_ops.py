@@ -47,6 +47,8 @@ def test_few_terms_are_summed_unrounded(tfb, dims):
 def test_numbers_of_empty_dims(tfb, name, dtype, mode):
     op = OPS[name]
     all_dims = (sequence_ops if len(op.sizes) == 4 else block_cells).EMPTY_DIMS
+    # XLA compiles each: every third of the sizes, of one op or another.
+    all_dims = run_modes.fewer(mode, all_dims, slice(list(OPS).index(name) % 3, None, 3))
     block_checks.check_empty(tfb.raw_ops, op, dtype, mode, all_dims)
 
 
