@@ -13,7 +13,7 @@ from helpers.second_cases import Case, along, check_finite_differences, random_a
 from helpers.second_op_cases import CLIPPED, DROPOUT, FAMILIES, IMPLEMENTATIONS, SMOOTH, make
 from tensorflow.python.eager import forwardprop
 
-from tf_blockrnn._ops import cudnn_rnn_stack
+from tf_blockrnn._ops import cudnn_rnn_stack, sequence_walk
 
 pytestmark = pytest.mark.types
 
@@ -50,7 +50,7 @@ def _straight_through_lstm(tensors, clip, factors, zoneout):
             for factor, w in zip(tf.unstack(factors), tf.split(tensors["w_h"], 4, 1), strict=True)
         ]
         bars = tf.matmul(x, tensors["w_x"]) + tf.concat(of_state, 1) + tensors["b"]
-        step = plain_recurrences.lstm_step(bars, cs, forget_bias=0.5, clip=clip)
+        step = plain_recurrences.lstm_step(bars, cs, clip, forget_bias=0.5)
         h = tf.where(keep_h, h, step["h"])
         cs = tf.where(keep_cs, cs, step["cs"])
         outputs.append(h)
@@ -217,19 +217,25 @@ def test_forward_over_backward(tfb, case):
     _check_forward_over_backward(tfb, make(case))
 
 
-@pytest.mark.parametrize("case", ["lstm all", "gru before products"])
-def test_forward_mode_where_ranks_are_unknown(tfb, case, monkeypatch):
+@pytest.mark.parametrize(
+    "case, other", [("lstm all", "lstm"), ("gru before products", "gru before")]
+)
+def test_forward_mode_where_ranks_are_unknown(tfb, case, other, monkeypatch):
     """As they are in gradients that TensorFlow traces for more than some 30 shapes of an op.
 
-    Each trace is called with other arguments left out, or with fewer steps, too.
+    Each trace is called with other arguments left out, too; with other attrs it would be another.
     """
     monkeypatch.setattr(forwardprop, "_TRACE_COUNT_LIMIT", 0)
-    full, other = make(case), make(case, steps=2)
-    if case == "lstm all":
-        left_out = ("mask", "lengths", "recurrent_dropout_factors")
-        other = make("lstm", **{k: v for k, v in full.options.items() if k not in left_out})
-    for call in (full, other):
+    asked, as_given = [], sequence_walk.as_given
+    monkeypatch.setattr(
+        sequence_walk, "as_given", lambda t, *more: asked.append(t.shape.rank) or as_given(t, *more)
+    )
+    full = make(case)
+    left_out = ("mask", "recurrent_dropout_factors")
+    options = {k: v for k, v in full.options.items() if k not in left_out}
+    for call in (full, make(other, **options)):
         _check_forward_over_backward(tfb, call)
+    assert None in asked
 
 
 @pytest.mark.parametrize(

@@ -9,26 +9,21 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def _clipped(cs, clip):
-    if clip is None or clip <= 0:
-        return cs
-    return cs + tf.stop_gradient(tf.clip_by_value(cs, -clip, clip) - cs)
-
-
-def lstm_step(bars, cs, peepholes=None, forget_bias=0.0, clip=None):
+def lstm_step(bars, cs, clip, peepholes=None, forget_bias=0.0):
     """One step from the pre-activations i, f, ci, o: the gates and states by name."""
     i, f, ci, o = tf.split(bars, 4, axis=1)
     if peepholes is not None:
         i, f = i + cs * peepholes[0], f + cs * peepholes[1]
     i, f, ci = tf.sigmoid(i), tf.sigmoid(f + forget_bias), tf.tanh(ci)
-    cs = _clipped(ci * i + cs * f, clip)
+    cs = ci * i + cs * f
+    cs = cs + tf.stop_gradient(tf.clip_by_value(cs, -clip, clip) - cs)
     if peepholes is not None:
         o = o + cs * peepholes[2]
     o, co = tf.sigmoid(o), tf.tanh(cs)
     return {"i": i, "cs": cs, "f": f, "o": o, "ci": ci, "co": co, "h": o * co}
 
 
-def block_lstm(given, order, valid, forget_bias=0.0, clip=None, use_peephole=False):
+def block_lstm(given, order, valid, clip, forget_bias=0.0, use_peephole=False):
     """The outputs of BlockLSTM by name; `order` are its gates, the first letters of icfo."""
     columns = dict(zip(order, tf.split(given["w"], 4, axis=1), strict=True))
     biases = dict(zip(order, tf.split(given["b"], 4), strict=True))
@@ -36,7 +31,7 @@ def block_lstm(given, order, valid, forget_bias=0.0, clip=None, use_peephole=Fal
     peepholes = [given[k] for k in ("wci", "wcf", "wco")] if use_peephole else None
     h, cs, steps = given["h_prev"], given["cs_prev"], []
     for number, x in enumerate(tf.unstack(given["x"])):
-        step = lstm_step(tf.matmul(tf.concat([x, h], 1), w) + b, cs, peepholes, forget_bias, clip)
+        step = lstm_step(tf.matmul(tf.concat([x, h], 1), w) + b, cs, clip, peepholes, forget_bias)
         if number >= valid:
             step = {name: tf.zeros_like(value) for name, value in step.items()}
         h, cs = step["h"], step["cs"]

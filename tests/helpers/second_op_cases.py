@@ -57,8 +57,8 @@ class BlockCase(Differentiable):
             given,
             "ifco" if v2 else "icfo",
             self.valid,
+            self.attrs["cell_clip"],
             forget_bias=0.0 if v2 else 1.0,
-            clip=self.attrs["cell_clip"],
             use_peephole=self.attrs.get("use_peephole", False),
         )
         return [made[name] if self.sequence else made[name][0] for name in self.outputs]
