@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import copy
 import gc
-import re
 
 import keras
 import numpy as np
@@ -24,7 +23,9 @@ INPUT, UNITS = 7, 24
 LAYERS = {
     "LSTM": lambda **k: keras.layers.LSTM(UNITS, **k),
     "LSTM with peepholes": lambda **k: layers.LSTM(UNITS, use_peephole=True, cell_clip=0.5, **k),
+    "LSTM zoneout": lambda **k: layers.LSTM(UNITS, zoneout_h=0.2, zoneout_c=0.35, **k),
     "GRU": lambda **k: keras.layers.GRU(UNITS, **k),
+    "GRU zoneout": lambda **k: layers.GRU(UNITS, zoneout_h=0.2, **k),
     "LSTM projection": lambda **k: layers.LSTM(UNITS, projection=3, **k),
     "GRU reset before": lambda **k: keras.layers.GRU(UNITS, reset_after=False, **k),
     "RNN": lambda **k: keras.layers.SimpleRNN(UNITS, **k),
@@ -234,10 +235,10 @@ def test_export_loads_on_another_instruction_set(tmp_path):
     np.save(tmp_path / "x.npy", x)
     frozen.export(tmp_path / "served", verbose=False)
     files = [str(tmp_path / name) for name in ("served", "y.npy", "x.npy")]
-    for isa in tf_blockrnn.build_info()["cpu_isas_available"][:1] + [""]:
-        run = children.run_python(["-c", _LOAD, *files], fresh=True, TF_BLOCKRNN_CPU_ISA=isa)
-        assert re.fullmatch(rf"{isa or '.*'} True\n", children.assert_ok(run, isa))
-        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), model(x), atol=1e-6)
+    isa = tf_blockrnn.build_info()["cpu_isas_available"][0]
+    run = children.run_python(["-c", _LOAD, *files], fresh=True, TF_BLOCKRNN_CPU_ISA=isa)
+    assert children.assert_ok(run, isa) == f"{isa} True\n"
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), model(x), atol=1e-6)
 
 
 def test_saving_drops_the_state(tmp_path):

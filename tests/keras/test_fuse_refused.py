@@ -7,10 +7,10 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import running
 import tensorflow as tf
-from helpers import fuse_models
-from helpers.fuse_checks import assert_predicts, recurrent_types
-from helpers.fuse_models import INPUTS, UNITS
+from running import assert_predicts, recurrent_types
+from scenarios import ALL, BATCH, FEATURES, STEPS, UNITS, WORDS, Small, series
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +27,13 @@ class Own(keras.layers.GRU):
 
 
 def test_says_what_it_leaves(tfb):
-    x = keras.Input((None, INPUTS))
+    x = keras.Input((None, FEATURES))
     y = keras.layers.LSTM(UNITS, return_sequences=True, name="fits")(x)
     y = keras.layers.LSTM(UNITS, activation="relu", return_sequences=True, name="bent")(y)
     cell = keras.layers.GRUCell(UNITS, recurrent_activation="hard_sigmoid", name="late")
     y = keras.layers.RNN(cell, return_sequences=True)(y)
     model = keras.Model(x, Own(UNITS, name="own")(y))
-    x = fuse_models.inputs("sequential")
+    x = series()
     want, kinds = np.asarray(model(x)), recurrent_types(model)
     with pytest.warns(UserWarning, match="fuse_model did not fuse") as said:
         tfb.fuse_model(model)
@@ -54,7 +54,7 @@ def test_says_what_it_leaves(tfb):
 def test_does_not_fuse_where_no_gpu_kernels_are(tfb, monkeypatch):
     from tf_blockrnn import _loader
 
-    model = keras.Sequential([keras.Input((None, INPUTS)), keras.layers.GRU(UNITS)])
+    model = keras.Sequential([keras.Input((None, FEATURES)), keras.layers.GRU(UNITS)])
     model.add(keras.layers.RepeatVector(2))
     model.add(keras.layers.RNN(keras.layers.LSTMCell(UNITS)))
     kinds = recurrent_types(model)
@@ -72,7 +72,7 @@ def test_does_not_fuse_where_no_gpu_kernels_are(tfb, monkeypatch):
     ids=str,
 )
 def test_refuses_what_keras_has_not(tfb, layers, arguments, copy):
-    x = keras.Input((None, INPUTS))
+    x = keras.Input((None, FEATURES))
     y = layers.GRU(UNITS, return_sequences=True)(x)
     more = layers.LSTM(UNITS, name="more", **arguments)
     y = keras.layers.Bidirectional(more, name="both")(y)
@@ -115,13 +115,13 @@ def test_names_enable_keras_for_models_of_tf_keras(tfb):
 
 
 def test_an_error_leaves_the_model_as_it_was(tfb):
-    class Fails(fuse_models.Bare):
+    class Fails(Small):
         def make_test_function(self, force=False):
             if force:
                 raise RuntimeError("no new function")
             return super().make_test_function()
 
-    model, x = Fails(), fuse_models.inputs("sequential")
+    model, x = Fails(), series()
     model.compile("sgd", "mse", jit_compile=True)
     target = np.ones((len(x), UNITS), "float32")
     model.fit(x, target, verbose=0)
@@ -129,20 +129,40 @@ def test_an_error_leaves_the_model_as_it_was(tfb):
     functions = model.train_function, model.test_function
     with pytest.raises(RuntimeError, match="no new function"):
         tfb.fuse_model(model)
-    assert type(model.r) is keras.layers.GRU and model.jit_compile is True
+    assert type(model.recurrent) is keras.layers.GRU and model.jit_compile is True
     assert (model.train_function, model.test_function) == functions
 
 
 # ---- copies
 
 
+def text():
+    """Words, of which only the vocabulary knows the numbers."""
+    words = keras.layers.TextVectorization(output_mode="int", output_sequence_length=STEPS)
+    words.adapt(["one two three", "two three four five"])
+    x = keras.Input((), dtype="string")
+    y = keras.layers.Embedding(WORDS, FEATURES, mask_zero=True)(words(x))
+    return keras.Model(x, keras.layers.LSTM(UNITS)(y))
+
+
 @pytest.mark.types
 @pytest.mark.parametrize(
     "name",
-    ["sequential", "functional", "bidirectional", "time_distributed", "cells", "small", "text"],
+    [
+        "padding, both ways",
+        "two kinds of layers",
+        "sentences of words",
+        "RNN of a stack of cells",
+        "names",
+        "small subclass",
+        "text",
+    ],
 )
 def test_copies_leave_the_original_alone(tfb, name):
-    model, x = fuse_models.make(name), fuse_models.inputs(name)
+    if name == "text":
+        model, x = text(), tf.constant(["three two one", "five", "none of these four"])
+    else:
+        model, x = running.make(ALL[name]), ALL[name].inputs()
     want, kinds, config = keras.tree.flatten(model(x)), recurrent_types(model), model.get_config()
 
     def assert_gives_the_same(found):
@@ -174,9 +194,9 @@ named_like_kerass.__name__ = "mean_squared_error"
 
 
 def test_functions_of_the_compiled_model_are_its_own(tfb):
-    model = keras.Sequential([keras.Input((None, INPUTS)), keras.layers.LSTM(UNITS)])
+    model = keras.Sequential([keras.Input((None, FEATURES)), keras.layers.LSTM(UNITS)])
     model.compile("sgd", named_like_kerass, metrics=[named_like_kerass])
-    x, target = fuse_models.inputs("sequential"), np.ones((3, UNITS), "float32")
+    x, target = series(), np.ones((BATCH, UNITS), "float32")
     fused = tfb.fuse_model(model, copy=True)
     assert fused.loss is named_like_kerass
     got, want = (m.evaluate(x, target, verbose=0) for m in (fused, model))
@@ -187,7 +207,7 @@ class Named(keras.Model):
     """A functional model whose constructor takes something else."""
 
     def __init__(self, units):
-        x = keras.Input((None, INPUTS))
+        x = keras.Input((None, FEATURES))
         super().__init__(x, keras.layers.GRU(units)(x))
 
 
@@ -201,15 +221,15 @@ class Times(keras.layers.Layer):
 
 
 def extra_layer():
-    model = fuse_models.make("cells")
+    model = running.make(ALL["states of both directions"])
     model.extra = keras.layers.Dense(2)
-    model.extra.build((None, 3))
+    model.extra.build((None, 2))
     return model
 
 
 def changed_value():
     times = Times(name="times")
-    model = keras.Sequential([keras.Input((None, INPUTS)), times, keras.layers.GRU(UNITS)])
+    model = keras.Sequential([keras.Input((None, FEATURES)), times, keras.layers.GRU(UNITS)])
     times.factor = 5.0
     return model
 
@@ -221,24 +241,24 @@ def two_of_one_name():
 
         return curve
 
-    dense = [keras.layers.Dense(INPUTS, activation=activation(by)) for by in (1.0, 2.0)]
-    return keras.Sequential([keras.Input((None, INPUTS)), *dense, keras.layers.GRU(UNITS)])
+    dense = [keras.layers.Dense(FEATURES, activation=activation(by)) for by in (1.0, 2.0)]
+    return keras.Sequential([keras.Input((None, FEATURES)), *dense, keras.layers.GRU(UNITS)])
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: Named(UNITS), ""),
-        (lambda: fuse_models.called(fuse_models.Bare()), ""),
+        (lambda: running.make(ALL["layers in containers"]), ""),
         # Keras 3.11 does not track it.
         (extra_layer, r"(layers instead of|functional\w*.extra is)"),
-        (lambda: fuse_models.make("shared"), "layers instead of"),
+        (lambda: running.make(ALL["shared layer"]), "layers instead of"),
         (changed_value, "times.factor is 5.0"),
         (two_of_one_name, "'curve'"),
     ],
     ids=[
         "other constructor",
-        "bare",
+        "no config",
         "extra layer",
         "shared in a wrapper",
         "changed value",
@@ -246,7 +266,7 @@ def two_of_one_name():
     ],
 )
 def test_models_that_cannot_be_copied_are_fused_in_place(tfb, make, words):
-    model, x = make(), fuse_models.inputs("sequential")
+    model, x = make(), series()
     kinds, want = recurrent_types(model), np.asarray(model(x))
     for function in (tfb.fuse_model, tfb.unfuse_model):
         with pytest.raises(
@@ -261,12 +281,12 @@ def test_a_function_named_like_one_of_keras_is_copied_or_refused(tfb):
     def relu(x):
         return 2.0 * x
 
-    dense = keras.layers.Dense(INPUTS, activation=relu)
-    model = keras.Sequential([keras.Input((None, INPUTS)), dense, keras.layers.GRU(UNITS)])
+    dense = keras.layers.Dense(FEATURES, activation=relu)
+    model = keras.Sequential([keras.Input((None, FEATURES)), dense, keras.layers.GRU(UNITS)])
     try:
         copy = tfb.fuse_model(model, copy=True)
     except ValueError:
         return
     assert copy.layers[0].activation is relu
-    x = fuse_models.inputs("sequential")
+    x = series()
     assert_predicts(copy, model(x), x)

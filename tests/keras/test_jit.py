@@ -13,6 +13,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import running
 import tensorflow as tf
 from helpers import children
 from helpers.layer_pairs import (
@@ -26,8 +27,7 @@ from helpers.layer_pairs import (
     op_types,
     sequence,
 )
-from scenarios import classes_of, running
-from scenarios.running import ALL
+from scenarios import ALL, classes_of
 
 pytestmark = pytest.mark.xla
 
@@ -81,14 +81,14 @@ def test_our_layers(tfb, name):
 
 
 def test_fuse_model(tfb):
-    model = running.make(ALL[RANDOM], classes_of(keras.layers))
+    model = running.make(ALL[RANDOM])
     _check_compiled(RANDOM, tfb.fuse_model(model))
 
 
 def test_enable_keras(tfb):
     name = "words, both directions"
     with tfb.enable_keras():
-        _check_compiled(name, running.make(ALL[name], classes_of(keras.layers)))
+        _check_compiled(name, running.make(ALL[name]))
 
 
 def _small(layer: keras.Layer) -> keras.Model:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-
-from . import Scenario, classes_of, everything
-
-ALL = {scenario.name: scenario for scenario in everything()}
+import tensorflow as tf
+from helpers import tolerances
+from helpers.compare import assert_close, bits
+from scenarios import ALL, STEPS, STOCK, UNITS, Scenario, classes_of
 
 
 class Result(NamedTuple):
@@ -21,7 +21,7 @@ class Result(NamedTuple):
     after: list[np.ndarray]
 
 
-def make(scenario: Scenario, classes: SimpleNamespace) -> keras.Model:
+def make(scenario: Scenario, classes: SimpleNamespace = STOCK) -> keras.Model:
     keras.utils.set_random_seed(9)  # the seeds of dropouts
     model = scenario.build(classes)
     model(scenario.inputs())
@@ -39,7 +39,7 @@ def run(scenario: Scenario, model: keras.Model, **compile: bool) -> Result:
     """Predictions before and after one step of training, the loss, and the weights after it."""
     x = scenario.inputs()
     before = model(x)  # eager, and the step in a graph
-    model.compile(scenario.optimizer(), "mse", **{"jit_compile": False, **compile})
+    model.compile(keras.optimizers.SGD(0.1), "mse", **{"jit_compile": False, **compile})
     loss = model.train_on_batch(x, keras.tree.map_structure(lambda y: y * 0.5 + 0.1, before))
     after = model.predict_on_batch(x) if model.jit_compile else model(x)
     weights = [np.asarray(weight) for weight in model.weights]
@@ -50,7 +50,7 @@ def run(scenario: Scenario, model: keras.Model, **compile: bool) -> Result:
 def stock(name: str, jit_compile: bool = False) -> Result:
     """On Keras' own layers: step by step, the fastest way without a graph, or compiled by XLA."""
     options = {"jit_compile": True} if jit_compile else {"run_eagerly": True}
-    return run(ALL[name], make(ALL[name], classes_of(keras.layers)), **options)
+    return run(ALL[name], make(ALL[name]), **options)
 
 
 @functools.cache
@@ -58,10 +58,9 @@ def ours(name: str) -> Result:
     """On our layers, in a graph."""
     import tf_blockrnn
 
-    scenario = ALL[name]
-    model = make(scenario, classes_of(tf_blockrnn.layers))
-    check_fused(scenario, model)
-    return run(scenario, model, **scenario.compile)
+    model = make(ALL[name], classes_of(tf_blockrnn.layers))
+    check_fused(ALL[name], model)
+    return run(ALL[name], model)
 
 
 def assert_equal(found: Result, expected: Result, tolerance: float) -> None:
@@ -94,8 +93,35 @@ def recurrent(model: keras.Model) -> list[keras.Layer]:
     return layers + cells(model)
 
 
+def recurrent_types(model: keras.Model) -> list[type]:
+    return [type(part) for part in recurrent(model)]
+
+
 def check_fused(scenario: Scenario, model: keras.Model) -> None:
     found = [part for part in recurrent(model) if getattr(part, "fused", False)]
     expected = len(recurrent(model)) if scenario.fused is None else scenario.fused
     assert expected or scenario.fused == 0
     assert len(found) == expected
+
+
+# ---- models before and after fuse_model
+
+
+def bound(calls: int = 1) -> float:
+    """For a model called so often on what it gave; they stack at most eight recurrent layers."""
+    return tolerances.composed_bound("float32", calls * 8 * (2 * UNITS) * STEPS)
+
+
+BOUND = bound()
+
+
+def state_bits(model: keras.Model) -> list:
+    """Without the states of seeds, which a call may move on."""
+    return [(v.path, bits(np.asarray(v))) for v in model.variables if "seed" not in v.path]
+
+
+def assert_predicts(model: keras.Model, want, x) -> None:
+    for mode in (model, tf.function(model)):
+        got, wanted = (keras.tree.flatten(y) for y in (mode(x), want))
+        for mine, its in zip(got, wanted, strict=True):
+            assert_close(mine, its, BOUND)
