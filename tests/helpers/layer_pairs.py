@@ -73,27 +73,37 @@ def share_weights(layers: list, shape=(BATCH, TIME, INPUT)) -> None:
         other.set_weights(layers[0].get_weights())
 
 
-def pair(kind: str, dtype: str = "float32", shape=(BATCH, TIME, INPUT), **arguments) -> list:
+# The arguments of keras.layers.RNN; the others are those of its cell.
+_OF_RNN = {
+    *("return_sequences", "return_state", "go_backwards", "stateful", "unroll"),
+    "zero_output_for_mask",
+}
+
+
+def _of_cell(make, kind: str, arguments: dict):
+    own = {name: value for name, value in arguments.items() if name not in _OF_RNN}
+    rest = {name: arguments[name] for name in arguments.keys() & _OF_RNN}
+    return keras.layers.RNN(make(kind, cell=True, **own), dtype=arguments["dtype"], **rest)
+
+
+def pair(
+    kind: str, dtype: str = "float32", shape=(BATCH, TIME, INPUT), cell: bool = False, **arguments
+) -> list:
     """Ours and Keras', built, with the same random weights; what `peer` holds is for Keras' only.
 
-    Keras' initializer of recurrent kernels knows no bfloat16, hence the zeros, set below.
+    Two layers, or keras.layers.RNN over a cell of each. Keras' initializer of recurrent kernels
+    knows no bfloat16, hence the zeros, set below.
     """
     for_peer = arguments.pop("peer", {})
     arguments = {"dtype": dtype, "recurrent_initializer": "zeros", **arguments}
-    both = [make_ours(kind, **arguments), make_peer(kind, **arguments, **for_peer)]
+    if kind.startswith("RNN"):
+        arguments.pop("implementation", None)  # Keras' SimpleRNN has but one.
+    if cell:
+        both = [_of_cell(make, kind, arguments) for make in (make_ours, make_peer)]
+    else:
+        both = [make_ours(kind, **arguments), make_peer(kind, **arguments, **for_peer)]
     share_weights(both, shape)
-    assert both[0].fused, both[0].why_not_fused
-    return both
-
-
-def cell_pair(kind: str, dtype: str = "float32", cell: dict | None = None, **arguments) -> list:
-    """As `pair`, of keras.layers.RNN over cells, which are made with the arguments `cell`."""
-    cell = {"dtype": dtype, "recurrent_initializer": "zeros", **(cell or {})}
-    both = [
-        keras.layers.RNN(make(kind, cell=True, **cell), dtype=dtype, **arguments)
-        for make in (make_ours, make_peer)
-    ]
-    share_weights(both)
+    assert (both[0].cell if cell else both[0]).fused
     return both
 
 

@@ -1,4 +1,4 @@
-"""Dropout in GRU, LSTM and SimpleRNN: Keras' own masks, and none left where a thread finds them."""
+"""Dropout in layers and cells: Keras' own masks, and none left where a thread finds them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from helpers.layer_pairs import (
 KINDS = ["GRU", "GRU-before", "LSTM", "RNN-tanh"]
 RATES = [(0.4, 0.0), (0.0, 0.4), (0.4, 0.3), (1.0, 0.0), (0.0, 1.0), (0.5, 1.0)]
 DTYPES = ["float32", "mixed_float16", "mixed_bfloat16", "float64"]
+# implementation=1 drops other inputs for each gate.
+OPTIONS = [{}, {"implementation": 1, "use_bias": False}, {"unroll": True}]
 
 
 def dropping_pair(kind, dropout, recurrent, **arguments):
@@ -37,10 +39,13 @@ def dropping_pair(kind, dropout, recurrent, **arguments):
 
 
 @pytest.mark.types
-@pytest.mark.parametrize(("kind", "rates", "dtype"), covering.pairwise(KINDS, RATES, DTYPES))
-def test_equal_seeds_give_equal_numbers(tf, kind, rates, dtype):
+@pytest.mark.parametrize(
+    ("kind", "rates", "dtype", "options", "cell"),
+    covering.pairwise(KINDS, RATES, DTYPES, OPTIONS, [False, True]),
+)
+def test_equal_seeds_give_equal_numbers(tf, kind, rates, dtype, options, cell):
     needs_a_rate_of_one(*rates)
-    both = dropping_pair(kind, *rates, dtype=dtype, return_sequences=True)
+    both = dropping_pair(kind, *rates, dtype=dtype, return_sequences=True, cell=cell, **options)
     x, used = sequence(), both[0].compute_dtype
     # A call moves the seed on even when it does not train, so the calls of both must keep pace.
     assert_same(*([layer(x)] for layer in both), dtype=used)
@@ -55,13 +60,6 @@ def test_equal_seeds_give_equal_numbers(tf, kind, rates, dtype):
     first, second = (mine for mine, _ in found)
     assert 1.0 in rates or (np.any(first != plain) and np.any(first != second))
     assert OPS[kind] in op_types(train[0], tf.constant(x))
-
-
-@pytest.mark.parametrize("kind", ["GRU", "GRU-before", "LSTM"])
-def test_a_mask_for_each_gate(kind):
-    """implementation=1 drops other inputs for each gate."""
-    ours, peer = dropping_pair(kind, 0.4, 0.0, implementation=1, use_bias=False)
-    assert_same(*(values(layer, sequence(), training=True) for layer in (ours, peer)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""GRU, LSTM and SimpleRNN against Keras' own: outputs, states and gradients.
+"""GRU, LSTM and SimpleRNN and their cells against Keras' own: outputs, states and gradients.
 
 Layers that `fuse_model` made and Keras' own under `enable_keras` take the same path; their tests
 show that they do.
@@ -52,11 +52,14 @@ OPTIONS = (
 )
 
 
+FORMS = ("layer", "cell", "cell in a graph")
+
+
 @pytest.mark.parametrize(
-    ("kind", "rule", "given", "dtype", "options"),
-    covering.pairwise(KINDS, RULES, STATES, DTYPES, OPTIONS),
+    ("kind", "rule", "given", "dtype", "options", "form"),
+    covering.pairwise(KINDS, RULES, STATES, DTYPES, OPTIONS, FORMS),
 )
-def test_equals_keras(kind, rule, given, dtype, options):
+def test_equals_keras(tf, kind, rule, given, dtype, options, form):
     (masked, zero), return_sequences, go_backwards = rule
     chosen = {
         "return_sequences": return_sequences,
@@ -66,14 +69,14 @@ def test_equals_keras(kind, rule, given, dtype, options):
     }
     if zero and go_backwards and options.get("unroll"):
         options = {}  # Keras' unrolled loop then zeroes by the mask in the order of the inputs
-    if kind.startswith("RNN"):
-        options = {name: value for name, value in options.items() if name != "implementation"}
-    layers = pair(kind, dtype, **{**chosen, **options})
+    layers = pair(kind, dtype, **{**chosen, **options}, cell=form != "layer")
     assert {w.dtype for w in layers[0].weights} == {w.dtype for w in layers[1].weights}
     states = None if given is None else [given * state for state in initial_states(kind)]
     mask = MASK if masked else None
-    both = [values(layer, sequence(), states, mask=mask) for layer in layers]
-    assert_same(*both, dtype=layers[0].compute_dtype)
+    run = tf.function(values) if "graph" in form else values
+    mine = run(layers[0], sequence(), states, mask=mask)
+    its = values(layers[1], sequence(), states, mask=mask)
+    assert_same(mine, its, dtype=layers[0].compute_dtype)
 
 
 def test_tolerance_would_see_a_wrong_gate_order():
