@@ -41,8 +41,3 @@ def test_the_tier_follows_from_mark_folder_and_parameters(given, tier):
 def test_two_tiers_are_an_error():
     with pytest.raises(pytest.UsageError, match="several tiers: docs, xla"):
         tiers.tier_of(item(marks=["xla", "docs"]))
-
-
-def test_every_tier_is_declared(pytestconfig):
-    declared = {line.partition(":")[0] for line in pytestconfig.getini("markers")}
-    assert set(tiers.TIERS) <= declared
