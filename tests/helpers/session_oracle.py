@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tf_blockrnn
-from helpers.weight_stacks import Stack
+from helpers.weight_stacks import NORM_CELLS, WITH_CELL_STATE, Stack
 
 F32 = "float32"
 STACKS = {
@@ -58,64 +58,51 @@ def columns(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.concatenate(list(array), axis=-1))
 
 
-def _direction(weights, one, x, lengths, state, backwards):
-    zeros = np.zeros((one.gates, one.units), np.float32)
+def direction(weights, one, x, initial_state=None, **steps):
+    """(outputs, state) of one layer direction by the ops; steps: their arguments of sequences."""
+    zeros = np.zeros((one.gates, one.units), one.dtype)
     b_x, b_h = (columns(zeros if bias is None else bias) for bias in (one.b_x, one.b_h))
-    arguments: dict[str, Any] = {"go_backwards": backwards}
-    if lengths is not None:
-        arguments["lengths"] = np.asarray(lengths, np.int64)
-    if state is not None:
-        arguments["initial_state"] = state
-    matrices = x, columns(one.w_x), columns(one.w_h)
-    if weights.zoneout_h:
-        arguments["zoneout_h"] = weights.zoneout_h
-    if weights.zoneout_c:
-        arguments["zoneout_c"] = weights.zoneout_c
-    if weights.cell == "layer_norm_lstm":
-        norms = zip(
-            ("kernel", "recurrent", "state"), (one.norm_x, one.norm_h, one.norm_c), strict=True
-        )
-        arguments |= {
-            f"{name}_norm": tuple(row.reshape(-1) for row in norm) for name, norm in norms
+    steps["initial_state"] = initial_state
+    # The ops without zoneout do not know the word.
+    rates = {"zoneout_h": weights.zoneout_h, "zoneout_c": weights.zoneout_c}
+    steps |= {name: rate for name, rate in rates.items() if rate}
+    matrices, has_cs = (x, columns(one.w_x), columns(one.w_h)), weights.cell in WITH_CELL_STATE
+    if weights.cell in NORM_CELLS:
+        names = {"kernel_norm": one.norm_x, "recurrent_norm": one.norm_h, "state_norm": one.norm_c}
+        steps |= {
+            name: tuple(row.reshape(-1) for row in norm)
+            for name, norm in names.items()
+            if norm is not None
         }
-        options = {"epsilon": weights.epsilon, "norm_output_only": weights.norm_output_only}
-        outputs, state = tf_blockrnn.layer_norm_lstm(*matrices, b_x + b_h, **options, **arguments)
-        return outputs.numpy(), tf_blockrnn.LSTMState(*(part.numpy() for part in state))
-    if weights.cell == "layer_norm_gru":
-        norms = (tuple(row.reshape(-1) for row in norm) for norm in (one.norm_x, one.norm_h))
-        arguments |= zip(("kernel_norm", "recurrent_norm"), norms, strict=True)
-        outputs, state = tf_blockrnn.layer_norm_gru(
-            *matrices, b_x, b_h, epsilon=weights.epsilon, **arguments
-        )
-        return outputs.numpy(), state.numpy()
-    if weights.cell == "lstm":
-        if one.peepholes is not None:
-            arguments["peepholes"] = tuple(one.peepholes)
-        outputs, state = tf_blockrnn.lstm(
-            *matrices, b_x + b_h, w_p=one.w_p, cell_clip=weights.cell_clip or None, **arguments
-        )
-        return outputs.numpy(), tf_blockrnn.LSTMState(*(part.numpy() for part in state))
-    if weights.cell == "gru" and weights.reset_after:
-        outputs, state = tf_blockrnn.gru(*matrices, b_x, b_h, **arguments)
+        steps["epsilon"] = weights.epsilon
+    if weights.cell == "layer_norm_lstm":
+        steps["norm_output_only"] = weights.norm_output_only
+    elif weights.cell == "lstm":
+        peepholes = None if one.peepholes is None else tuple(one.peepholes)
+        steps |= {"peepholes": peepholes, "w_p": one.w_p, "cell_clip": weights.cell_clip or None}
     elif weights.cell == "gru":
-        outputs, state = tf_blockrnn.gru(*matrices, b_x, b_h, reset_after=False, **arguments)
-    else:
-        activation = weights.cell.removeprefix("rnn_")
-        outputs, state = tf_blockrnn.simple_rnn(
-            *matrices, b_x + b_h, activation=activation, **arguments
-        )
+        steps["reset_after"] = weights.reset_after
+    elif weights.cell.startswith("rnn"):
+        steps["activation"] = weights.cell.removeprefix("rnn_")
+    biases = [b_x, b_h] if weights.cell.endswith("gru") else [b_x + b_h]
+    name = "simple_rnn" if weights.cell.startswith("rnn") else weights.cell
+    outputs, state = getattr(tf_blockrnn, name)(*matrices, *biases, **steps)
+    if has_cs:
+        return outputs.numpy(), tf_blockrnn.LSTMState(*(part.numpy() for part in state))
     return outputs.numpy(), state.numpy()
 
 
 def by_ops(weights, x, lengths=None, state=None):
     """(outputs, state) of x, [B, T, I], in the structure of a session's states."""
     layers, single = [], weights.num_layers == 1
+    lengths = None if lengths is None else np.asarray(lengths, np.int64)
     for number, layer in enumerate(weights.layers):
         given = state if single or state is None else state[number]
         found = []
         for index, one in enumerate(layer):
             before = given if given is None or layer.backward is None else given[index]
-            found.append(_direction(weights, one, x, lengths, before, index == 1))
+            steps = {"lengths": lengths, "go_backwards": index == 1}
+            found.append(direction(weights, one, x, before, **steps))
         x = np.concatenate([outputs for outputs, _ in found], axis=-1)
         states = tuple(after for _, after in found)
         layers.append(states if layer.backward is not None else states[0])

@@ -232,3 +232,12 @@ def stack_of(*stacks: Stack):
 def test_stacks_of_unlike_layers(write, described, words):
     with pytest.raises(weights.UnsupportedError, match=words):
         write(described)
+
+
+@pytest.mark.parametrize("cell", NORM_CELLS)
+def test_formats_without_norms_read_none(cell):
+    state = {"weight_ih_l0": np.ones([12, 2]), "weight_hh_l0": np.ones([12, 3])}
+    with pytest.raises(ValueError, match=f"cell must be one of lstm, .*rnn_relu, got '{cell}'"):
+        weights.from_torch(state, cell=cell)
+    with pytest.raises(ValueError, match=f"rnn_mode must be one of .*rnn_relu, got '{cell}'"):
+        weights.from_cudnn(np.ones(8, "f4"), rnn_mode=cell, num_units=1, input_size=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from helpers import children, weight_stacks
@@ -23,6 +25,17 @@ def arrays(gates=3, inputs=5, units=4, proj=0):
 
 def lstm_arrays(**sizes):
     return {**arrays(gates=4, **sizes), "peepholes": np.ones([3, 4])}
+
+
+def norms(gates=4):
+    both = {name: np.ones([2, gates, 4]) for name in ("norm_x", "norm_h")}
+    return both | ({"norm_c": np.ones([2, 4])} if gates == 4 else {})
+
+
+def with_norms(gates=4, **more):
+    """Of a cell with layer normalisation; None takes an array away."""
+    one = weights.DirectionWeights(**{**arrays(gates), **norms(gates), **more})
+    return [weights.LayerWeights(one)]
 
 
 def test_sizes_and_gates():
@@ -52,9 +65,9 @@ def test_bias_is_the_sum_or_the_only_one():
     assert none.bias is None and not none.has_bias
 
 
-@pytest.mark.parametrize("name", list(lstm_arrays(proj=2)))
+@pytest.mark.parametrize("name", list(lstm_arrays(proj=2) | norms()))
 def test_each_shape_and_type_is_checked_by_name(name):
-    given = lstm_arrays(proj=2)
+    given = lstm_arrays(proj=2) | norms()
     for wrong in (given[name][..., :-1], given[name][None]):
         # w_x sets the sizes: what does not fit it then is another array.
         named = r"w_h|b_x|w_p|w_x must have" if name == "w_x" else f"^({name}|w_h) must have"
@@ -115,6 +128,64 @@ def test_directions_must_be_alike():
         weights.LayerWeights(one, one.w_x)
 
 
+def norm_stack(cell, layers, epsilon=None, norm_output_only=None, **more):
+    made = weights.RecurrentWeights
+    return made(cell, layers, epsilon=epsilon, norm_output_only=norm_output_only, **more)
+
+
+@pytest.mark.parametrize(
+    ("cell", "gates", "changed", "options", "words"),
+    [
+        *(
+            (
+                "layer_norm_lstm",
+                4,
+                {name: None},
+                (1, False),
+                f"layer_norm_lstm needs {name}",
+            )
+            for name in ("norm_x", "norm_h", "norm_c")
+        ),
+        (
+            "layer_norm_gru",
+            3,
+            {"norm_c": np.ones([2, 4])},
+            (1,),
+            "layer 0, forward: norm_c is for layer_norm_lstm, not for layer_norm_gru",
+        ),
+        ("lstm", 4, {}, (), "norm_x is for layer_norm_lstm and layer_norm_gru, not for"),
+        ("lstm", 4, {"norm_x": None, "norm_h": None}, (), "norm_c is for layer_norm_lstm, not for"),
+        ("lstm", 4, dict.fromkeys(norms()), (1,), "epsilon is for layer_norm_lstm and layer_norm_"),
+        ("lstm", 4, dict.fromkeys(norms()), (None, False), "norm_output_only is for layer_norm_l"),
+        ("layer_norm_gru", 3, {}, (1, True), "norm_output_only is for layer_norm_lstm"),
+        ("layer_norm_gru", 3, {}, (), "a layer_norm_gru needs epsilon"),
+        ("layer_norm_lstm", 4, {}, (1,), "needs norm_output_only, True or False"),
+        (
+            "layer_norm_lstm",
+            4,
+            {"peepholes": np.ones([3, 4])},
+            (1, False),
+            "peepholes is for lstm, not for layer_norm_lstm",
+        ),
+        *(
+            ("layer_norm_gru", 3, {}, (epsilon,), "epsilon must be a finite number above 0, got")
+            for epsilon in (0, -1e-3, float("nan"), float("inf"))
+        ),
+    ],
+)
+def test_norms_and_their_arguments_must_fit_the_cell(cell, gates, changed, options, words):
+    layers = with_norms(gates, **changed)
+    with pytest.raises(ValueError, match=words):
+        norm_stack(cell, layers, *options)
+
+
+def test_options_of_other_cells_are_not_for_those_with_norms():
+    with pytest.raises(ValueError, match="cell_clip is for lstm"):
+        norm_stack("layer_norm_lstm", with_norms(), 1, False, cell_clip=1.0)
+    with pytest.raises(ValueError, match="reset_after is for gru"):
+        norm_stack("layer_norm_gru", with_norms(3), 1, reset_after=True)
+
+
 def test_a_stack_must_fit_its_cell():
     gru = weights.LayerWeights(weights.DirectionWeights(**arrays()))
     lstm = weights.LayerWeights(weights.DirectionWeights(**arrays(gates=4)))
@@ -172,11 +243,32 @@ def test_nothing_can_be_changed():
     assert isinstance(stack.layers, tuple)
 
 
-def test_equal_is_bit_for_bit():
-    stack = Stack("lstm", layers=2, directions=2, peepholes=True, proj=2)
+@pytest.mark.parametrize(
+    ("stack", "options"),
+    [
+        (
+            Stack("lstm", layers=2, directions=2, peepholes=True, proj=2),
+            {"cell_clip": 1.0, "zoneout_h": 0.5, "zoneout_c": 0.5},
+        ),
+        (Stack("layer_norm_lstm"), {"epsilon": 0.25, "norm_output_only": True}),
+    ],
+    ids=str,
+)
+def test_everything_counts_for_equality(stack, options):
     one, same = (weight_stacks.random_weights(stack) for _ in range(2))
     assert one == same and not one != same
     assert one != weight_stacks.random_weights(stack, seed=1)
+    for name, value in options.items():
+        other = dataclasses.replace(one, **{name: value})
+        assert one != other and getattr(other.astype(np.float32), name) == value
+    forward = one.layers[0].forward
+    for name, array in vars(forward).items():
+        if array is not None and name != "w_x":
+            assert forward != dataclasses.replace(forward, **{name: array * 2}), name
+
+
+def test_equal_is_bit_for_bit():
+    one = weight_stacks.random_weights(Stack("lstm", layers=2, directions=2))
     assert one != one.astype(np.float32)
     assert one.astype(np.float32).astype(np.float32) == one.astype(np.float32)
     given = arrays()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import tolerances
 from helpers.compare import assert_close
+from helpers.session_oracle import direction
 from onnx import helper
 from onnx.backend.test.case import node as node_cases
 
@@ -39,47 +40,15 @@ def test_there_are_cases_of_every_cell():
         assert names <= set(CASES)
 
 
-def run_direction(tfb, described, number: int, x, steps: dict, states: list):
-    """One direction by our ops: outputs and last states."""
-    one = list(described.layers[0])[number]
-
-    def joined(array: np.ndarray) -> np.ndarray:
-        return np.concatenate(list(array), axis=-1)
-
-    zeros = np.zeros([one.gates, one.units], one.dtype)
-    b_x, b_h = (joined(zeros if b is None else b) for b in (one.b_x, one.b_h))
-    w_x, w_h = joined(one.w_x), joined(one.w_h)
-    states = [state[number] for state in states]
-    if described.cell == "lstm":
-        outputs, last = tfb.lstm(
-            x,
-            w_x,
-            w_h,
-            b_x + b_h,
-            initial_state=tuple(states) or None,
-            peepholes=one.peepholes,
-            **steps,
-        )
-        return outputs, *last
-    state = states[0] if states else None
-    if described.cell == "gru":
-        reset_after = described.reset_after
-        return tfb.gru(x, w_x, w_h, b_x, b_h, initial_state=state, reset_after=reset_after, **steps)
-    activation = described.cell.removeprefix("rnn_")
-    return tfb.simple_rnn(
-        x, w_x, w_h, b_x + b_h, activation=activation, initial_state=state, **steps
-    )
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_case_of_onnx(tfb, name):
+def test_case_of_onnx(name):
     """ONNX's own inputs and outputs, by our ops with the weights that we read."""
     case = CASES[name]
     node = case.model.graph.node[0]
     ((inputs, wants),) = case.data_sets
     values = dict(zip([i for i in node.input if i], inputs, strict=True))
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    direction = attributes.get("direction", b"forward").decode()
+    ways = attributes.get("direction", b"forward").decode()
     described = weights.from_onnx(node, values, reverse=True)
 
     batch_first = attributes.get("layout", 0) == 1
@@ -87,11 +56,14 @@ def test_case_of_onnx(tfb, name):
     steps = {"time_major": not batch_first, "lengths": values.get(places.get(4))}
     states = [values[places[n]] for n in (5, 6) if places.get(n) in values]
     states = [state.swapaxes(0, 1) if batch_first else state for state in states]
-    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    results = [
-        run_direction(tfb, described, n, values["X"], {**steps, "go_backwards": way}, states)
-        for n, way in enumerate(backwards)
-    ]
+    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[ways]
+    results, pair = [], described.cell == "lstm"
+    for n, way in enumerate(backwards):
+        state = tuple(each[n] for each in states) or None
+        state = state if pair or state is None else state[0]
+        one = list(described.layers[0])[n]
+        y, last = direction(described, one, values["X"], state, **steps, go_backwards=way)
+        results.append((y, *last) if pair else (y, last))
     outputs, *lasts = (np.stack(parts) for parts in zip(*results, strict=True))
     y = outputs.transpose(1, 2, 0, 3) if batch_first else outputs.swapaxes(0, 1)
     got = [y, *(last.swapaxes(0, 1) if batch_first else last for last in lasts)]
