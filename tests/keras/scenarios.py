@@ -119,12 +119,6 @@ def _states_of_both_directions(r: SimpleNamespace) -> keras.Model:
     return keras.Model(inputs, K.Bidirectional(r.LSTM(UNITS))(y, initial_state=states))
 
 
-def _state_of_a_cell(r: SimpleNamespace) -> keras.Model:
-    inputs, state = keras.Input((None, FEATURES)), keras.Input((UNITS,))
-    layer = K.RNN(r.GRUCell(UNITS), return_sequences=True, return_state=True)
-    return keras.Model([inputs, state], layer(inputs, initial_state=state))
-
-
 def _named(r: SimpleNamespace) -> keras.Model:
     """Names of inputs and outputs, a mask by hand, operations, states from layer to layer."""
     x, mask = keras.Input((None, FEATURES), name="x"), keras.Input((None,), dtype="bool", name="m")
@@ -242,21 +236,12 @@ class OwnStep(keras.Model):
         return {"loss": loss}
 
 
-_CONSTRAINED = {
-    "kernel_regularizer": keras.regularizers.L2(0.1),
-    "recurrent_regularizer": keras.regularizers.L1(0.1),
-    "bias_regularizer": "l2",
-    "activity_regularizer": keras.regularizers.L2(0.1),
-    "kernel_constraint": "non_neg",
-    "recurrent_constraint": keras.constraints.MaxNorm(0.5),
-}
 _DROPOUTS = {"dropout": 0.3, "recurrent_dropout": 0.3, "seed": 3}
 _ALL = {"return_sequences": True}
 
 ALL = {
     # One layer's arguments.
     "GRU of the first paper": Scenario(_sequential(lambda r: [r.GRU(UNITS, reset_after=False)])),
-    "regularized and constrained": Scenario(_sequential(lambda r: [r.LSTM(UNITS, **_CONSTRAINED)])),
     "dropout, a mask per gate": Scenario(
         _sequential(lambda r: [r.LSTM(UNITS, implementation=1, **_DROPOUTS)])
     ),
@@ -321,9 +306,6 @@ ALL = {
     "cell with dropout": Scenario(
         _sequential(lambda r: [K.RNN(r.LSTMCell(UNITS, dropout=0.3, seed=3), unroll=True)])
     ),
-    "cells in both directions": Scenario(
-        _sequential(lambda r: [K.Bidirectional(K.RNN(r.LSTMCell(UNITS)))])
-    ),
     "words, RNN of a cell": Scenario(
         _of_words(lambda r: [K.RNN(r.LSTMCell(UNITS)), K.Dense(2)]), words
     ),
@@ -335,7 +317,6 @@ ALL = {
     "stateful, both directions": Scenario(
         _sequential(lambda r: [K.Bidirectional(r.GRU(UNITS, stateful=True))], batch_size=BATCH)
     ),
-    "state of a cell": Scenario(_state_of_a_cell, lambda: [series(), series(BATCH, UNITS)]),
     # Models in other forms.
     "names": Scenario(_named, lambda: {"x": series(), "m": words() > 0}),
     "shared layer": Scenario(_shared),

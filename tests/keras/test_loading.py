@@ -89,6 +89,21 @@ def test_the_package_is_imported_before_tensorflow(saved, program):
     assert_computes(saved, start + program, fresh=True)
 
 
+def test_keras_layers_take_the_place_of_ours_without_the_package(saved):
+    assert_computes(
+        saved,
+        """
+        import sys, keras
+        names = ("GRU", "LSTM", "SimpleRNN", "GRUCell")
+        ours = {{f"tf_blockrnn>{{name}}": getattr(keras.layers, name) for name in names}}
+        model = keras.saving.load_model("{folder}/model.keras", custom_objects=ours)
+        assert type(model.layers[1]) is keras.layers.GRU and "tf_blockrnn" not in sys.modules
+        y = model(x)
+        """,
+        fresh=True,
+    )
+
+
 def test_threads(saved):
     """The first import of Keras, and so of TensorFlow, is in several threads at once.
 

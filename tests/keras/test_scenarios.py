@@ -17,12 +17,9 @@ pytestmark = pytest.mark.types
 
 ENABLED = (
     "states given, masked",
-    "words, both directions",
-    "zeros, backwards",
     "stateful, both directions",
     "mixed float16",
     "dropout, a mask per gate",
-    "another activation",
     "RNN of a stack of cells",
     "sentences of words",
     "own training step",

@@ -1,4 +1,4 @@
-"""GRU, LSTM and SimpleRNN in models: saved, loaded by each other, exported, in threads."""
+"""GRU, LSTM and SimpleRNN in models: loaded by each other, cloned, in threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import concurrent.futures
 import keras
 import numpy as np
 import pytest
-from helpers import children, tolerances
+from helpers import tolerances
 from helpers.compare import assert_close
 from helpers.layer_pairs import (
     INPUT,
@@ -66,41 +66,6 @@ def test_each_loads_the_others_files(models, tmp_path):
             for mine, its in zip(target.get_weights(), source.get_weights(), strict=True):
                 np.testing.assert_array_equal(mine, its)
             assert_close(target(words()), source(words()), bound)
-
-
-LOADS = """
-import sys, numpy as np, keras, tensorflow as tf
-at, x = sys.argv[1], np.load(sys.argv[1] + "/x.npy")
-
-# Without the package: Keras' own layers take the place of ours.
-family = ("GRU", "LSTM", "SimpleRNN")
-names = {f"tf_blockrnn>{name}": getattr(keras.layers, name) for name in family}
-model = keras.saving.load_model(at + "/model.keras", custom_objects=names)
-assert type(model.get_layer("gru")) is keras.layers.GRU and "tf_blockrnn" not in sys.modules
-np.save(at + "/keras.npy", model(x))
-
-import tf_blockrnn.layers
-model = keras.saving.load_model(at + "/model.keras")
-assert model.get_layer("gru").fused
-np.save(at + "/ours.npy", model(x))
-
-exported = tf.saved_model.load(at + "/exported")
-np.save(at + "/exported.npy", exported.serve(x))
-"""
-
-
-def test_a_saved_model_loads_in_a_fresh_process(models, tmp_path):
-    ours = models[0]
-    ours.save(tmp_path / "model.keras")
-    ours.export(tmp_path / "exported", verbose=False)
-    np.save(tmp_path / "x.npy", words().astype("int32"))
-    (tmp_path / "loads.py").write_text(LOADS)
-    run = children.run_python([str(tmp_path / "loads.py"), str(tmp_path)], timeout=120)
-    children.assert_ok(run, "loading")
-    want = ours(words())
-    bound = tolerances.composed_bound("float32", 3 * REDUCTION)
-    for name in ("ours", "keras", "exported"):
-        assert_close(np.load(tmp_path / f"{name}.npy"), want, bound, name)
 
 
 def test_clones_and_copies(models):

@@ -53,39 +53,7 @@ def _encoder_decoder():
     return tf.keras.Model(words, layers.Dense(1)(layers.SimpleRNN(5)([decoded, states[0]])))
 
 
-def _time_distributed():
-    return tf.keras.Sequential(
-        [
-            layers.Embedding(5, 4),
-            layers.Reshape([2, 3, 4]),
-            layers.TimeDistributed(layers.SimpleRNN(4)),
-            layers.Bidirectional(layers.GRU(4, return_sequences=True), merge_mode="sum"),
-            layers.GRU(3, reset_after=False),
-            layers.Dense(1),
-        ]
-    )
-
-
-class _Net(tf.keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.embedding = layers.Embedding(5, 4, mask_zero=True)
-        self.rnns = [layers.GRU(4, return_sequences=True), layers.LSTM(4)]
-        self.head = {"out": layers.Dense(1)}
-
-    def call(self, words, training=None):
-        x = self.embedding(words)
-        for rnn in self.rnns:
-            x = rnn(x, training=training)
-        return self.head["out"](x)
-
-
-MODELS = {
-    "sequential": _sequential,
-    "encoder-decoder": _encoder_decoder,
-    "time-distributed": _time_distributed,
-    "subclassed": _Net,
-}
+MODELS = {"sequential": _sequential, "encoder-decoder": _encoder_decoder}
 
 
 def _train(make_model, on: bool, **compiled):
