@@ -131,20 +131,25 @@ def _zeros(x: tf.Tensor) -> tf.Tensor:
     return tf.zeros([x.shape[1], UNITS], x.dtype)
 
 
-def gru_block(scope: str, names: tuple[str, str, str, str]) -> Callable:
+def _loop(x: tf.Tensor, step: Callable, *states: tf.Tensor) -> tf.Tensor:
+    """The last of the states after each step; they begin with zeros."""
+    outputs = []
+    for row in tf.unstack(x):
+        states = step(row, *states)
+        outputs.append(states[-1])
+    return tf.stack(outputs)
+
+
+def gru_block(names: tuple[str, str, str, str]) -> Callable:
     """GRUBlockCell, its variables w_ru, b_ru, w_c, b_c under these names."""
 
     def build(x: tf.Tensor) -> tf.Tensor:
         rows = INPUTS + UNITS
         shapes = [[rows, 2 * UNITS], [2 * UNITS], [rows, UNITS], [UNITS]]
-        w_ru, b_ru, w_c, b_c = _variables(scope, x, **dict(zip(names, shapes, strict=True)))
-        h, outputs = _zeros(x), []
-        for step in tf.unstack(x):
-            *_, h = tf.raw_ops.GRUBlockCell(
-                x=step, h_prev=h, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c
-            )
-            outputs.append(h)
-        return tf.stack(outputs)
+        found = _variables("rnn/gru_cell", x, **dict(zip(names, shapes, strict=True)))
+        weights = dict(zip(("w_ru", "b_ru", "w_c", "b_c"), found, strict=True))
+        cell = tf.raw_ops.GRUBlockCell
+        return _loop(x, lambda row, h: [cell(x=row, h_prev=h, **weights).h], _zeros(x))
 
     return build
 
@@ -169,21 +174,13 @@ def lstm_block(
 
     def build(x: tf.Tensor) -> tf.Tensor:
         weights = _lstm_variables(scope, x, peepholes)
-        cs = h = _zeros(x)
-        outputs = []
-        for step in tf.unstack(x):
-            result = tf.raw_ops.LSTMBlockCell(
-                x=step,
-                cs_prev=cs,
-                h_prev=h,
-                **weights,
-                forget_bias=forget_bias,
-                cell_clip=cell_clip,
-                use_peephole=peepholes,
-            )
-            cs, h = result.cs, result.h
-            outputs.append(h)
-        return tf.stack(outputs)
+        weights |= {"forget_bias": forget_bias, "cell_clip": cell_clip, "use_peephole": peepholes}
+
+        def step(row, cs, h):
+            result = tf.raw_ops.LSTMBlockCell(x=row, cs_prev=cs, h_prev=h, **weights)
+            return result.cs, result.h
+
+        return _loop(x, step, _zeros(x), _zeros(x))
 
     return build
 
@@ -226,13 +223,13 @@ def _cudnn_gru_layer(scope: str, x: tf.Tensor) -> tf.Tensor:
         candidate__hidden_projection__kernel=[UNITS, UNITS],
         candidate__hidden_projection__bias=[UNITS],
     )
-    h, outputs = _zeros(x), []
-    for step in tf.unstack(x):
-        r, u = tf.split(tf.sigmoid(tf.concat([step, h], 1) @ kernel + bias), 2, axis=1)
-        c = tf.tanh(step @ w_x + b_x + r * (h @ w_h + b_h))
-        h = u * h + (1 - u) * c
-        outputs.append(h)
-    return tf.stack(outputs)
+
+    def step(row, h):
+        r, u = tf.split(tf.sigmoid(tf.concat([row, h], 1) @ kernel + bias), 2, axis=1)
+        c = tf.tanh(row @ w_x + b_x + r * (h @ w_h + b_h))
+        return [u * h + (1 - u) * c]
+
+    return _loop(x, step, _zeros(x))
 
 
 def cudnn_gru_both_ways(number: int) -> Callable:
@@ -258,11 +255,11 @@ NETWORKS = {
     "GRUCell": Network("GRUCell", one_layer("GRUCell")),
     "GRUCell, layers": Network("GRUCell", layers("GRUCell", 3)),
     "GRUCell, both ways": Network("GRUCell", bidirectional("GRUCell")),
-    "GRUBlockCell": Network("GRUBlockCell", gru_block("rnn/gru_cell", _BLOCK_NAMES), "float32"),
+    "GRUBlockCell": Network("GRUBlockCell", gru_block(_BLOCK_NAMES), "float32"),
     "GRUBlockCell, swapped": Network(
-        "GRUBlockCell", gru_block("rnn/gru_cell", ("w_c", "b_ru", "w_ru", "b_c")), "float32"
+        "GRUBlockCell", gru_block(("w_c", "b_ru", "w_ru", "b_c")), "float32"
     ),
-    "GRUBlockCellV2": Network("GRUBlockCellV2", gru_block("rnn/gru_cell", _V2_NAMES), "float32"),
+    "GRUBlockCellV2": Network("GRUBlockCellV2", gru_block(_V2_NAMES), "float32"),
     "BasicLSTMCell, forget bias": Network(
         "BasicLSTMCell", one_layer("BasicLSTMCell", forget_bias=0.25), forget_bias=0.25
     ),

@@ -86,82 +86,89 @@ def test_layers_that_change_values_between(between, words):
     assert cells == arrays and cells.num_layers == 2
 
 
-def test_an_autoencoder_is_no_stack():
-    encoder, decoder = K.LSTM(4, name="encoder"), K.LSTM(4, name="decoder")
-    repeat = K.RepeatVector(5, name="repeat")
-    keras.Sequential([keras.Input((5, 4)), encoder, repeat, decoder])
-    with pytest.raises(weights.UnsupportedError, match=r"between them is repeat \(RepeatVector\)"):
-        weights.from_keras([encoder, decoder])
+def autoencoder():
+    encoder, decoder = K.LSTM(4, name="below"), K.LSTM(4, name="above")
+    keras.Sequential([keras.Input((5, 4)), encoder, K.RepeatVector(5, name="repeat"), decoder])
+    return [encoder, decoder]
 
 
-def test_an_order_that_is_not_the_model_s():
-    model = chain()
-    with pytest.raises(weights.UnsupportedError, match="below does not .*: it takes an input of"):
-        weights.from_keras(two(model)[::-1])
+def branches():
+    x, left, right, top = keras.Input((5, 4)), gru("below"), gru("above"), gru("top")
+    keras.Model(x, top(K.Add(name="add")([left(x), right(x)])))
+    return [left, right, top]
 
 
-def test_parallel_branches():
-    x = keras.Input((5, 4))
-    left, right, top = gru("left"), gru("right"), gru("top")
-    both = K.Add(name="add")([left(x), right(x)])
-    keras.Model(x, top(both))
-    with pytest.raises(weights.UnsupportedError, match="right does not .*: it takes an input of"):
-        weights.from_keras([left, right])
-    with pytest.raises(weights.UnsupportedError, match=r"top .* left: between them is add \(Add\)"):
-        weights.from_keras([left, top])
+def around(connect, **options):
+    """below and above, which a function connects, given inputs."""
+    below, above = gru("below", **options), gru("above")
+    connect(below, above, keras.Input((5, 4)), keras.Input((5, 4)))
+    return [below, above]
 
 
-def test_noise_that_stays_at_inference():
-    x = keras.Input((5, 4))
-    below, above = gru("below"), gru("above")
+def noise_that_stays(below, above, x, _):
     above(K.Dropout(0.5, name="always")(below(x), training=True))
-    with pytest.raises(weights.UnsupportedError, match=r"between them is always \(Dropout\)"):
-        weights.from_keras([below, above])
 
 
-def test_the_last_state_is_not_the_outputs():
-    x = keras.Input((5, 4))
-    below, above = gru("below", return_state=True), gru("above")
-    _, state = below(x)
-    above(keras.ops.reshape(state, [-1, 1, 4]))
-    with pytest.raises(weights.UnsupportedError, match=r"between them is reshape.* \(Reshape\)"):
-        weights.from_keras([below, above])
-    sequences, _ = below(x)
-    other = gru("other")
-    other(sequences)
-    assert weights.from_keras([below, other]).num_layers == 2
+def last_state(below, above, x, _):
+    above(keras.ops.reshape(below(x)[1], [-1, 1, 4]))
 
 
-def test_a_decoder_that_starts_with_the_encoder_s_state():
-    x, y = keras.Input((5, 4)), keras.Input((5, 4))
-    encoder, decoder = gru("encoder", return_state=True), gru("decoder")
-    _, state = encoder(x)
-    for given in ({"sequences": y, "initial_state": [state]},):
-        decoder(**given)
-    with pytest.raises(weights.UnsupportedError, match="decoder does not .* takes an input of"):
-        weights.from_keras([encoder, decoder])
+def as_initial_state(below, above, x, y):
+    above(y, initial_state=[below(x)[1]])
 
 
-def test_layers_of_models_in_models():
-    x = keras.Input((5, 4))
-    below, above = gru("below"), gru("above")
+def in_one_call_of_two(below, above, x, y):
+    above(below(x)), above(y)
+
+
+def in_both_calls(below, above, x, y):
+    above(below(x)), above(below(y))
+
+
+def outputs_beside_the_state(below, above, x, _):
+    above(below(x)[0])
+
+
+def from_a_model_in_a_model(below, above, x, _):
     inner = keras.Sequential([keras.Input((5, 4)), below, K.Dropout(0.1)])
     keras.Model(x, above(inner(x)))
-    assert weights.from_keras([below, above]).num_layers == 2
 
 
-def test_a_shared_layer_must_be_above_in_each_call():
-    x, y = keras.Input((5, 4)), keras.Input((5, 4))
-    below, above = gru("below"), gru("above")
-    above(below(x)), above(below(y))
-    assert weights.from_keras([below, above]).num_layers == 2
-    above(y)
-    with pytest.raises(weights.UnsupportedError, match="above does not take the outputs of below"):
-        weights.from_keras([below, above])
-
-
-def test_layers_without_a_graph_are_the_caller_s():
-    layers = [gru("below"), gru("above")]
-    for layer in layers:
+def without_a_graph(below, above, *_):
+    """Then the order is the caller's."""
+    for layer in (below, above):
         layer.build((None, 5, 4))
-    assert weights.from_keras(layers).num_layers == 2
+
+
+STATE = {"return_state": True}
+
+
+@pytest.mark.parametrize(
+    "layers, words",
+    [
+        (autoencoder, r"between them is repeat \(RepeatVector\)"),
+        (lambda: two(chain())[::-1], "below does not .*: it takes an input of"),
+        (lambda: branches()[:2], "above does not .*: it takes an input of"),
+        (lambda: branches()[::2], r"top .* below: between them is add \(Add\)"),
+        (lambda: around(noise_that_stays), r"between them is always \(Dropout\)"),
+        (lambda: around(last_state, **STATE), r"between them is reshape.* \(Reshape\)"),
+        (lambda: around(as_initial_state, **STATE), "above does not .* takes an input of"),
+        (lambda: around(in_one_call_of_two), "above does not take the outputs of below"),
+    ],
+)
+def test_layers_that_are_no_stack(layers, words):
+    with pytest.raises(weights.UnsupportedError, match=words):
+        weights.from_keras(layers())
+
+
+@pytest.mark.parametrize(
+    "connect, options",
+    [
+        (in_both_calls, {}),
+        (outputs_beside_the_state, STATE),
+        (from_a_model_in_a_model, {}),
+        (without_a_graph, {}),
+    ],
+)
+def test_layers_that_are_a_stack(connect, options):
+    assert weights.from_keras(around(connect, **options)).num_layers == 2
