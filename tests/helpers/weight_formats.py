@@ -13,7 +13,7 @@ import onnx
 import tensorflow as tf
 import torch
 
-from helpers import onnx_export, tolerances, weight_stacks
+from helpers import norm_cells, onnx_export, tolerances, weight_stacks
 from helpers.compare import assert_close
 from helpers.cudnn_ops import Call
 from helpers.reference.stack import Network
@@ -138,6 +138,13 @@ def from_arrays(arrays, stack: Stack):
     return weights.from_keras(arrays, **options)
 
 
+def run_addons(arrays, x: np.ndarray, stack: Stack) -> list[np.ndarray]:
+    """One layer by the equations of Addons; of a stack by ours, which have the same arrays."""
+    if stack.layers == stack.directions == 1:
+        return [norm_cells.addons_lstm(arrays[0], x, stack.epsilon)]
+    return run_arrays(arrays, x, stack)
+
+
 def to_npz(described):
     file = io.BytesIO()
     npz.to_npz(described, file)
@@ -185,6 +192,13 @@ FORMATS = {
         lambda described: weights.to_keras(described, package="tf_blockrnn"),
         from_arrays,
         run_arrays,
+    ),
+    "addons": Format(
+        weights.to_addons,
+        lambda arrays, stack: weights.from_addons(
+            arrays, bidirectional=stack.directions == 2, epsilon=stack.epsilon
+        ),
+        run_addons,
     ),
     "npz": Format(to_npz, lambda content, _: npz.from_npz(io.BytesIO(content))),
 }

@@ -77,6 +77,11 @@ STACKS = {
     "our layers": [KERAS[1], *EXTENDED, *OPTIONS],
     "our arrays": [KERAS[1], *EXTENDED],
     "npz": [*EXTENDED, *OPTIONS],
+    "addons": [
+        Stack("layer_norm_lstm", biases=NONE),
+        Stack("layer_norm_lstm", biases=ONE),
+        Stack("layer_norm_lstm", layers=2, directions=2, biases=ONE),
+    ],
 }
 CASES = [
     (name, dataclasses.replace(stack, dtype=FORMATS[name].dtype))
@@ -97,7 +102,7 @@ def test_computes_with_them_and_gives_them_back(name, stack):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("name", sorted(STACKS.keys() - {"addons"}))
 def test_every_bit_of_a_type(name, dtype):
     stack = Stack("gru", layers=2, directions=2, dtype=np.dtype(getattr(ml_dtypes, dtype, dtype)))
     described = weight_stacks.random_weights(stack)

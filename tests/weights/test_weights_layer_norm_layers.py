@@ -106,39 +106,12 @@ def test_a_subclass_that_computes_something_else_is_refused():
 # ---- TensorFlow Addons
 
 
-def addons_arrays(bias=True, inputs=3, seed=0):
-    rng = np.random.default_rng(seed)
-    shapes = [(inputs, 16), (4, 16), *[(16,)] * (5 if bias else 4), (4,), (4,)]
-    return [rng.uniform(-0.7, 0.7, shape) for shape in shapes]
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_addons(bias):
-    arrays = addons_arrays(bias)
-    read = weights.from_addons(arrays, epsilon=0.25)
-    assert (read.cell, read.epsilon, read.norm_output_only) == ("layer_norm_lstm", 0.25, False)
-    assert_same_arrays(weights.to_addons(read)[0], arrays)
-    x = weight_stacks.inputs(LSTM)
-    want = norm_cells.addons_lstm(arrays, x, 0.25)
-    bound = weight_stacks.bound(LSTM)
-    assert_close(weight_stacks.run(read, x).output, want, bound, "the description")
-    made = weights.to_keras_layers(read, package="tf_blockrnn", return_sequences=True)
-    assert_close(run_keras(made, x), want, bound, "our layer")
-    assert_same_arrays(made[0].get_weights(), arrays)
-    # The columns of a gate are not those of another one.
-    other = [np.roll(arrays[0], 4, axis=1), *arrays[1:]]
-    assert np.abs(norm_cells.addons_lstm(other, x, 0.25) - want).max() > 1e-3
-
-
-def test_addons_stacks_and_directions():
-    both = [*addons_arrays(), *addons_arrays(seed=1)]
-    above = [*addons_arrays(inputs=8, seed=2), *addons_arrays(inputs=8, seed=3)]
-    read = weights.from_addons([both, above], bidirectional=True)
-    assert (read.num_layers, read.directions, read.epsilon) == (2, 2, 1e-3)
-    for got, want in zip(weights.to_addons(read), (both, above), strict=True):
-        assert_same_arrays(got, want)
-    one = weights.from_addons(addons_arrays(seed=1)).layers[0].forward
-    assert read.layers[0].backward == one
+def test_arrays_of_addons_are_those_of_our_layers():
+    for biases in ((), ("b_x",)):
+        described = weight_stacks.random_weights(Stack("layer_norm_lstm", biases=biases))
+        (ours,) = weights.to_keras(described, package="tf_blockrnn")
+        assert_same_arrays(weights.to_addons(described)[0], ours)
+        assert weights.from_addons(ours).epsilon == 1e-3
 
 
 def test_addons_sum_two_biases():
@@ -153,7 +126,7 @@ def test_what_addons_refuse():
         with pytest.raises(TypeError, match="from_addons: source must be a list of arrays"):
             weights.from_addons(source)
     with pytest.raises(ValueError, match="epsilon must be a finite number above 0, got 0"):
-        weights.from_addons(addons_arrays(), epsilon=0)
+        weights.from_addons(weights.to_addons(weight_stacks.random_weights(LSTM)), epsilon=0)
 
 
 # ---- haste
