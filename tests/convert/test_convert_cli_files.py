@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers import covering, tf1_graphs
 from helpers.compare import bits
-from helpers.convert_command import converted, make, refused
+from helpers.convert_command import converted, make, read, refused
 from helpers.weight_stacks import Stack
 
 from tf_blockrnn import weights
@@ -36,8 +36,7 @@ def test_kinds_are_recognized_by_content(convert):
     sources = ("first.npz", "first.keras", "first.pt", "first.onnx", "model.h5", "old.pt")
     for name, ending in zip((*sources, "only.weights.h5"), endings, strict=True):
         shutil.copyfile(name, f"copy{ending}")
-        converted(convert, f"copy{ending} out.npz --to npz")
-        assert npz.from_npz("out.npz") == want, name
+        assert read(convert, f"copy{ending} out.npz --to npz") == want, name
 
 
 def cudnn_arrays(cell: str, inputs: int, seed: int) -> dict[str, np.ndarray]:
@@ -119,8 +118,7 @@ def test_a_gru_of_releases_without_reset_after(convert):
         for layer in config["config"]["layers"]:
             layer["config"].pop("reset_after", None)
         file.attrs["model_config"] = json.dumps(config)
-    converted(convert, "in.h5 out.npz --to npz")
-    assert npz.from_npz("out.npz").reset_after is False
+    assert read(convert, "in.h5 out.npz --to npz").reset_after is False
 
 
 def test_a_sequential_whose_config_is_a_list(convert):
@@ -131,8 +129,7 @@ def test_a_sequential_whose_config_is_a_list(convert):
         group = file.create_group("model_weights")
         group.attrs["layer_names"] = [b"one"]
         write_group(group, "one", {f"one/{name}": array for name, array in one.items()})
-    converted(convert, "old.h5 out.npz --to npz")
-    assert npz.from_npz("out.npz").layers[0].forward.units == UNITS
+    assert read(convert, "old.h5 out.npz --to npz").layers[0].forward.units == UNITS
 
 
 @pytest.mark.parametrize("path", ["in.keras", "in.h5"])
@@ -146,8 +143,7 @@ def test_keras_layers_that_are_no_stack(convert, path):
     y = inner(keras.layers.Dropout(0.1)(below(x)))
     keras.Model(x, last(keras.layers.Dense(4, name="dense")(y))).save(path)
     line = f"{path} out.npz --to npz --layer "
-    converted(convert, line + "below,inner/deep")
-    assert npz.from_npz("out.npz").num_layers == 2
+    assert read(convert, line + "below,inner/deep").num_layers == 2
     refused(convert, line + "inner/deep,below", 1, "below does not take the outputs of deep")
     words = r"last does not take the outputs of deep: it takes those of dense \(Dense\)"
     refused(convert, line + "inner/deep,last", 1, words)

@@ -6,7 +6,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from helpers.convert_command import converted, refused
+from helpers.convert_command import converted, read, refused
 
 from tf_blockrnn import weights
 from tf_blockrnn.weights import npz
@@ -24,8 +24,7 @@ def test_h5_of_keras_3(convert):
     model.save("whole.h5")
     for index, name in enumerate(("both", "grus", "plain")):
         want = weights.from_keras(layers[index])
-        converted(convert, f"whole.h5 out.npz --to npz --layer {name}")
-        assert npz.from_npz("out.npz") == want
+        assert read(convert, f"whole.h5 out.npz --to npz --layer {name}") == want
     # A file of weights has the names that Keras gives by class.
     names = {"bidirectional": (0, ""), "gru": (1, ""), "simple_rnn": (2, " --cell rnn_tanh")}
     for name, (index, cell) in names.items():
@@ -43,8 +42,7 @@ def test_h5_weights_of_our_lstm(tfb, convert, bias):
     layer = tfb.layers.LSTM(4, use_peephole=True, projection=2, use_bias=bias)
     model = keras.Sequential([keras.Input((None, 3)), layer])
     model.save_weights("ours.weights.h5")
-    converted(convert, "ours.weights.h5 out.npz --to npz")
-    assert npz.from_npz("out.npz") == weights.from_keras(layer)
+    assert read(convert, "ours.weights.h5 out.npz --to npz") == weights.from_keras(layer)
 
 
 def test_what_h5_weights_do_not_say(tfb, convert):
@@ -53,8 +51,7 @@ def test_what_h5_weights_do_not_say(tfb, convert):
     keras.Sequential([keras.Input((None, 3)), clipped]).save_weights("clip.weights.h5")
     line = "clip.weights.h5 out.npz --to npz"
     assert "an lstm's clip (--cell-clip) are not in it" in converted(convert, line)
-    converted(convert, f"{line} --cell-clip 0.25")
-    assert npz.from_npz("out.npz") == weights.from_keras(clipped)
+    assert read(convert, f"{line} --cell-clip 0.25") == weights.from_keras(clipped)
     refused(convert, f"{line} --reset after", 2, "--reset is for a gru, lstm is of the cell lstm")
 
     for reset in ("before", "after"):
@@ -64,8 +61,7 @@ def test_what_h5_weights_do_not_say(tfb, convert):
         refused(
             convert, line, 2, "gru: specify with --reset whether the gru resets before or after"
         )
-        converted(convert, f"{line} --reset {reset}")
-        assert npz.from_npz("out.npz") == weights.from_keras(gru)
+        assert read(convert, f"{line} --reset {reset}") == weights.from_keras(gru)
     refused(convert, f"{line} --reset after --cell-clip 1", 1, "cell_clip is for lstm")
 
     keras.Sequential([keras.Input((None, 3)), clipped]).save("whole.h5")
@@ -86,8 +82,7 @@ def test_h5_weights_of_keras_2(convert):
                 file[f"{group}/{name}"] = array
         file["dense/dense/kernel:0"] = np.ones([4, 4])
         file["dense/dense/bias:0"] = np.ones([4])
-    converted(convert, "old.h5 out.npz --to npz")
-    assert npz.from_npz("out.npz") == weights.from_keras(layer)
+    assert read(convert, "old.h5 out.npz --to npz") == weights.from_keras(layer)
 
 
 def saved(model: keras.Model, path: str = "in.weights.h5") -> keras.Model:
@@ -140,8 +135,9 @@ def test_layers_with_misleading_names_stay_apart(convert, names):
     line = "in.weights.h5 out.npz --to npz"
     found = ", ".join(sorted(above + name for name in names))
     refused(convert, line, 2, f"several recurrent layers: {found}[.]")
-    converted(convert, f"{line} --layer {above}{names[0]},{above}{names[1]}")
-    assert npz.from_npz("out.npz") == weights.from_keras(list(layers.values()))
+    assert read(
+        convert, f"{line} --layer {above}{names[0]},{above}{names[1]}"
+    ) == weights.from_keras(list(layers.values()))
 
 
 def test_layers_of_one_short_name_are_told_apart_by_their_paths(convert):
@@ -151,8 +147,7 @@ def test_layers_of_one_short_name_are_told_apart_by_their_paths(convert):
         file["lstm/cell/vars/2"][...] = 7
     line = "in.weights.h5 out.npz --to npz"
     refused(convert, line, 2, "several recurrent layers: layers/lstm, lstm[.]")
-    converted(convert, f"{line} --layer layers/lstm")
-    assert npz.from_npz("out.npz") == weights.from_keras(model.layers[0])
+    assert read(convert, f"{line} --layer layers/lstm") == weights.from_keras(model.layers[0])
 
 
 class Pair(keras.layers.Layer):

@@ -36,6 +36,12 @@ def converted(convert: Run, line: str) -> str:
     return output
 
 
+def read(convert: Run, line: str):
+    """The weights in out.npz, which a command that must succeed writes."""
+    converted(convert, line)
+    return npz.from_npz("out.npz")
+
+
 def refused(convert: Run, line: str, status: int, words: str) -> None:
     """That the command fails with this status and words, and leaves no file behind.
 

@@ -1,8 +1,7 @@
 """Descriptions of weights for tests, and what they compute, in NumPy float64.
 
-Written from the equations at the top of tf_blockrnn/weights/layer.py and not from any converter:
-what a converter gives must make its framework compute what `run` does. `step` is one step of a
-layer direction with any GEMM.
+By the equations of the reference and not by any converter: what a converter gives must make its
+framework compute what `run` does. `step` is one step of a layer direction with any GEMM.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from helpers import tolerances
+from helpers.reference import gru, layer_norm, lstm, simple_rnn
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 CELLS = tuple(GATES)
@@ -113,44 +113,6 @@ class Result(NamedTuple):
     c: np.ndarray  # [L · D, B, H], zeros where the cell has no cell state
 
 
-def _sigma(x: np.ndarray) -> np.ndarray:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def _lstm(one, clip: float, of_x: np.ndarray, of_h: np.ndarray, c, gemm: Gemm):
-    pre_i, pre_f, pre_c, pre_o = of_x + of_h
-    zeros = np.zeros(one.units)
-    wci, wcf, wco = (zeros, zeros, zeros) if one.peepholes is None else one.peepholes
-    c = _sigma(pre_f + c * wcf) * c + _sigma(pre_i + c * wci) * np.tanh(pre_c)
-    c = np.clip(c, -clip, clip) if clip else c
-    h = _sigma(pre_o + c * wco) * np.tanh(c)
-    return (h if one.w_p is None else gemm(h, one.w_p.T)), c
-
-
-def _norm(s: np.ndarray, gamma_and_beta: np.ndarray, epsilon: float) -> np.ndarray:
-    """The norm of rows: [B, n], or [G, B, H] over gates and units."""
-    axes = (0, 2) if s.ndim == 3 else 1
-    gamma, beta = gamma_and_beta if s.ndim == 2 else gamma_and_beta[:, :, None]
-    deviations = s - s.mean(axes, keepdims=True)
-    variance = (deviations**2).mean(axes, keepdims=True)
-    return gamma * deviations / np.sqrt(variance + epsilon) + beta
-
-
-def _step_with_norms(weights, one, x, h, c, gemm: Gemm):
-    zeros = np.zeros([one.gates, one.units])
-    b_x, b_h = ((zeros if b is None else b)[:, None] for b in (one.b_x, one.b_h))
-    of_x, of_h = (np.array([gemm(a, w) for w in ws]) for a, ws in ((x, one.w_x), (h, one.w_h)))
-    of_x = _norm(of_x, one.norm_x, weights.epsilon) + b_x
-    of_h = _norm(of_h, one.norm_h, weights.epsilon) + b_h
-    if weights.cell == "layer_norm_gru":
-        r, u = _sigma(of_x[:2] + of_h[:2])
-        return u * h + (1 - u) * np.tanh(of_x[2] + r * of_h[2]), c
-    i, f, _, o = _sigma(of_x + of_h)
-    c = f * c + i * np.tanh(of_x[2] + of_h[2])
-    normalized = _norm(c, one.norm_c, weights.epsilon)
-    return o * np.tanh(normalized), c if weights.norm_output_only else normalized
-
-
 def step(weights, one, x: np.ndarray, h: np.ndarray, c: np.ndarray, gemm: Gemm = np.matmul):
     """(h, c) after a step of x, [B, I], from h, [B, P], and c, [B, H]."""
     new_h, new_c = _new_states(weights, one, x, h, c, gemm)
@@ -159,21 +121,44 @@ def step(weights, one, x: np.ndarray, h: np.ndarray, c: np.ndarray, gemm: Gemm =
 
 
 def _new_states(weights, one, x, h, c, gemm: Gemm):
-    """The states before their zoneout."""
+    """The states before their zoneout, by the equations of the reference."""
+    kind = weights.cell.removeprefix("layer_norm_")
+    names = {"lstm": ("i", "f", "ci", "o"), "gru": ("r", "u", "c")}.get(kind, ("h",))
+    zeros = np.zeros((one.gates, one.units))
+    biases = [zeros if b is None else b for b in (one.b_x, one.b_h)]
+    sums = [[gemm(a, w) for w in ws] for a, ws in ((x, one.w_x), (h, one.w_h))]
     if weights.cell in NORM_CELLS:
-        return _step_with_norms(weights, one, x, h, c, gemm)
-    zeros = np.zeros([one.gates, one.units])
-    b_x, b_h = (zeros if b is None else b for b in (one.b_x, one.b_h))
-    of_x = [gemm(x, w) + b for w, b in zip(one.w_x, b_x, strict=True)]
-    of_h = [gemm(h, w) + b for w, b in zip(one.w_h, b_h, strict=True)]
-    if weights.cell == "lstm":
-        return _lstm(one, weights.cell_clip, np.array(of_x), np.array(of_h), c, gemm)
-    if weights.cell == "gru":
-        r, u = _sigma(of_x[0] + of_h[0]), _sigma(of_x[1] + of_h[1])
-        reset = r * of_h[2] if weights.reset_after else gemm(r * h, one.w_h[2]) + b_h[2]
-        return u * h + (1 - u) * np.tanh(of_x[2] + reset), c
-    pre = of_x[0] + of_h[0]
-    return (np.tanh(pre) if weights.cell == "rnn_tanh" else np.maximum(pre, 0)), c
+        return _with_norms(weights, one, names, sums, biases, h, c)
+    of_x, of_h = (
+        {name: gate + b for name, gate, b in zip(names, gates, bias, strict=True)}
+        for gates, bias in zip(sums, biases, strict=True)
+    )
+    bars = {name: of_x[name] + of_h[name] for name in names}
+    if kind == "lstm":
+        clip = weights.cell_clip
+        gates = lstm.forward(bars, c, peepholes=one.peepholes, cell_clip=clip)
+        m = gates["o"] * gates["co"]
+        return (m if one.w_p is None else gemm(m, one.w_p.T)), gates["cs"]
+    if kind == "gru" and weights.reset_after:
+        return gru.forward_after(of_x, of_h, h)["h"], c
+    if kind == "gru":
+        of_x["c"] = of_x["c"] + biases[1][2]
+        return gru.forward_before(bars, lambda hr: of_x["c"] + gemm(hr, one.w_h[2]), h)["h"], c
+    return simple_rnn.forward(bars["h"], relu=kind == "rnn_relu"), c
+
+
+def _with_norms(weights, one, names, sums, biases, h, c):
+    norms = [layer_norm.normalized(np.concatenate(gates, -1), weights.epsilon) for gates in sums]
+    columns = {name: slice(n * one.units, (n + 1) * one.units) for n, name in enumerate(names)}
+    values = dict(zip(("b_x", "b_h"), (b.ravel() for b in biases), strict=True))
+    values["b"] = values["b_x"] + values["b_h"]
+    for of, norm in (("x", one.norm_x), ("h", one.norm_h), ("c", one.norm_c)):
+        if norm is not None:
+            values[f"gamma_{of}"], values[f"beta_{of}"] = (row.ravel() for row in norm)
+    if weights.cell == "layer_norm_gru":
+        return layer_norm.gru_forward(*norms, h, values, columns)[0], c
+    form = weights.epsilon, weights.norm_output_only
+    return layer_norm.lstm_forward(*norms, c, values, columns, *form)[:2]
 
 
 def run(weights, x: np.ndarray) -> Result:

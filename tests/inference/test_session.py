@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import gc
 import threading
@@ -242,22 +243,14 @@ def test_many_threads_call_one_session():
     session = Session(random_weights(STACKS["layers"]), threads=2)
     inputs = [normal(1 + n % 3, 5 + n, session.input_size, seed=n) for n in range(8)]
     wanted = [(session.run(x), session.step(x[:, 0])) for x in inputs]
-    wrong = []
 
     def work(n):
-        try:
-            for _ in range(30):
-                assert_same(session.run(inputs[n]), wanted[n][0])
-                assert_same(session.step(inputs[n][:, 0]), wanted[n][1])
-        except BaseException as error:
-            wrong.append(error)
+        for _ in range(30):
+            assert_same(session.run(inputs[n]), wanted[n][0])
+            assert_same(session.step(inputs[n][:, 0]), wanted[n][1])
 
-    workers = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not wrong
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
 
 
 def test_the_packed_weights_go_with_the_session():
