@@ -87,15 +87,6 @@ def test_two_directions_have_no_step(library):
         assert step(handle, x.ctypes.data, 3, None, None, None, 0) == _INVALID
 
 
-def test_weights_take_less_memory_in_low_precision(library):
-    weights, sizes = random_weights(Stack("lstm", inputs=64, units=64, dtype=F32)), []
-    for precision in ("float32", "bfloat16", "int8"):
-        with _session(weights, precision) as handle:
-            sizes.append(library.blockrnn_session_weight_bytes(handle))
-    assert sizes[0] > 1.9 * sizes[1]
-    assert sizes[0] > 3.4 * sizes[2]
-
-
 _NAN, _ROWS = float("nan"), np.ones((4, 33), F32)
 
 

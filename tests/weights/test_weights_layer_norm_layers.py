@@ -145,6 +145,7 @@ forms = pytest.mark.parametrize("form", ["torch", "tf"])
 @cells
 @forms
 def test_haste(cell, form):
+    """The description computes what haste does, and so do our layers."""
     arrays = norm_cells.haste_arrays(cell, form)
     read = weights.from_haste(arrays)
     assert (read.cell, read.epsilon) == (cell, 1e-5)
@@ -152,32 +153,19 @@ def test_haste(cell, form):
     [(again,)] = weights.to_haste(read, form=form)
     assert_same_names_and_arrays(again, arrays)
     stack = Stack(cell, epsilon=HASTE)
-    x = weight_stacks.inputs(stack)
-    want = COMPUTED[cell](arrays, x)
-    bound = weight_stacks.bound(stack)
-    assert_close(weight_stacks.run(read, x).output, want, bound, "the description")
-
-
-@cells
-def test_our_layers_compute_what_haste_s_do(cell):
-    arrays = norm_cells.haste_arrays(cell, "tf")
-    x = weight_stacks.inputs(Stack(cell))
-    made = weights.to_keras_layers(
-        weights.from_haste(arrays), package="tf_blockrnn", return_sequences=True
-    )
+    x, bound = weight_stacks.inputs(stack), weight_stacks.bound(stack)
+    assert_close(weight_stacks.run(read, x).output, COMPUTED[cell](arrays, x), bound, "read")
+    made = weights.to_keras_layers(read, package="tf_blockrnn", return_sequences=True)
     assert made[0].cell.norm_epsilon == 1e-5
     # An attr of an op is a float32.
     want = COMPUTED[cell](arrays, x, epsilon=float(np.float32(1e-5)))
-    assert_close(run_keras(made, x), want, weight_stacks.bound(Stack(cell)), "our layer")
+    assert_close(run_keras(made, x), want, bound, "our layer")
 
 
 @cells
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_haste_keeps_bits(cell, dtype):
-    import ml_dtypes
-
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    arrays = norm_cells.haste_arrays(cell, dtype=kind)
+def test_haste_keeps_bits(tf, cell, dtype):
+    arrays = norm_cells.haste_arrays(cell, dtype=tf.as_dtype(dtype).as_numpy_dtype)
     arrays["bias"][:2] = -0.0
     read = weights.from_haste(arrays)
     assert read.dtype.name == dtype
@@ -187,22 +175,15 @@ def test_haste_keeps_bits(cell, dtype):
 @cells
 def test_haste_directions_prefixes_and_tensors(cell):
     torch = pytest.importorskip("torch")
-    forward, backward = (
-        norm_cells.haste_arrays(cell, "tf"),
-        norm_cells.haste_arrays(cell, "tf", seed=1),
-    )
+    forward, backward = (norm_cells.haste_arrays(cell, "tf", seed) for seed in (0, 1))
     read = weights.from_haste(forward, backward)
     assert read.directions == 2
     assert weights.from_haste(*weights.to_haste(read)[0]) == read
     named = {f"model/fw/{name}:0": array for name, array in forward.items()} | {"step": 3}
     assert weights.from_haste(named, prefix="model/fw/") == weights.from_haste(forward)
-    state = {
-        f"rnn.{name}": torch.nn.Parameter(torch.from_numpy(array))
-        for name, array in norm_cells.haste_arrays(cell).items()
-    }
-    assert weights.from_haste(state, prefix="rnn.") == weights.from_haste(
-        norm_cells.haste_arrays(cell)
-    )
+    arrays = norm_cells.haste_arrays(cell)
+    state = {f"rnn.{name}": torch.nn.Parameter(torch.from_numpy(a)) for name, a in arrays.items()}
+    assert weights.from_haste(state, prefix="rnn.") == weights.from_haste(arrays)
 
 
 def with_direction(described, **changes):
@@ -279,10 +260,7 @@ def without(arrays, *names):
 
 
 def test_malformed_arrays_of_haste():
-    lstm, gru = (
-        norm_cells.haste_arrays("layer_norm_lstm"),
-        norm_cells.haste_arrays("layer_norm_gru"),
-    )
+    lstm, gru = (norm_cells.haste_arrays(cell) for cell in COMPUTED)
     for source, named in (
         *((without(lstm, name), f"there is no {name}$") for name in lstm if name[0] != "r"),
         (without(lstm, "recurrent_kernel", "kernel") | {"kernel": np.ones([3, 16])}, "I . H, 4H"),
