@@ -14,7 +14,7 @@ import tensorflow as tf
 from helpers import children
 from helpers.compare import assert_close
 from running import BOUND, recurrent_types, state_bits
-from scenarios import ALL, BATCH, FEATURES, STEPS, UNITS, series
+from scenarios import ALL, BATCH, FEATURES, STEPS, UNITS, Small, series
 
 pytestmark = pytest.mark.types
 
@@ -91,19 +91,8 @@ def sequential(*layers):
     return keras.Sequential([keras.Input((STEPS, FEATURES)), *layers])
 
 
-class Bare(keras.Model):
-    """As most people write a model: no arguments, no get_config."""
-
-    def __init__(self):
-        super().__init__()
-        self.r = keras.layers.GRU(UNITS)
-
-    def call(self, x):
-        return self.r(x)
-
-
 def test_a_model_that_is_not_built(tfb):
-    model = Bare()
+    model = Small()
     tfb.fuse_model(model)
     assert recurrent_types(model) == [tfb.layers.GRU]
     got = outputs(model, series())
@@ -122,7 +111,7 @@ class Helper:
 
 
 def test_layers_that_keras_does_not_track(tfb, layers):
-    model = Bare()
+    model = Small()
     hidden = [keras.layers.GRU(UNITS) for _ in range(3)]
     vars(model).update(
         hidden={"a": [(hidden[0],)]}, made=functools.partial(hidden[1]), bound=hidden[2].__call__
@@ -131,7 +120,7 @@ def test_layers_that_keras_does_not_track(tfb, layers):
     model.rnn = keras.layers.RNN(Helper(cell))
     tfb.fuse_model(model)
     assert {type(layer) for layer in hidden} == {layers.GRU} and type(cell) is layers.GRUCell
-    assert type(model.r.cell) is keras.layers.GRUCell and model.r.fused
+    assert type(model.recurrent.cell) is keras.layers.GRUCell and model.recurrent.fused
     tfb.unfuse_model(model)
     assert {type(layer) for layer in hidden} == {keras.layers.GRU}
     assert type(cell) is keras.layers.GRUCell

@@ -22,23 +22,15 @@ class Subclassed(keras.Model):
         super().__init__()
         self.parts = [{"a": keras.layers.Bidirectional(keras.layers.GRU(2))}]
 
-    def call(self, x):
-        return self.parts[0]["a"](x)
 
-
-def test_flat_layers():
-    model = functional()
-    found = _keras_private.flat_layers(model)
+def test_flat_layers_and_is_functional():
+    model, other = functional(), Subclassed()
+    found, kinds = (_keras_private.flat_layers(each) for each in (model, other))
     assert found[0] is model and len({id(layer) for layer in found}) == len(found)
-    kinds = {type(layer) for layer in found}
-    assert {keras.Sequential, keras.layers.GRU, keras.layers.GRUCell, keras.layers.Dense} <= kinds
-    kinds = [type(layer) for layer in _keras_private.flat_layers(Subclassed())]
-    assert kinds.count(keras.layers.GRU) == 2
-
-
-def test_is_functional():
-    assert _keras_private.is_functional(functional())
-    assert not _keras_private.is_functional(Subclassed())
+    expected = {keras.Sequential, keras.layers.GRU, keras.layers.GRUCell, keras.layers.Dense}
+    assert expected <= set(map(type, found))
+    assert list(map(type, kinds)).count(keras.layers.GRU) == 2
+    assert _keras_private.is_functional(model) and not _keras_private.is_functional(other)
 
 
 def test_compiled_with():

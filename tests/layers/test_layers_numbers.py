@@ -6,6 +6,7 @@ show that they do.
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import sys
 import types
@@ -26,6 +27,7 @@ from helpers.layer_pairs import (
     make_ours,
     make_peer,
     pair,
+    randomise,
     sequence,
     share_weights,
     values,
@@ -192,6 +194,27 @@ def test_stateful_layers_go_on_and_start_again(tf, kind):
     first = ours(x)
     assert_same([first], [peer(x)])
     assert np.abs(np.asarray(first) - np.asarray(third)).max() > 1e-3
+
+
+def test_threads_share_one_function_and_one_layer(tf):
+    """Gradients on several threads at once are the bits of one thread's."""
+    layer = make_ours("LSTM", return_sequences=True)
+    layer.build((None, None, INPUT))
+    randomise(layer)
+    compiled = tf.function(lambda x: values(layer, x, training=True))
+    work = [tf.constant(sequence(rows)) for rows in (1, 2, 3, 5)] * 2
+    want = [[np.asarray(value) for value in compiled(x)] for x in work]
+    eager = [[np.asarray(value) for value in values(layer, x)] for x in work]
+
+    def run(number):
+        return [compiled(work[number]), values(layer, work[number])]
+
+    with concurrent.futures.ThreadPoolExecutor(len(work)) as pool:
+        got = list(pool.map(run, range(len(work)), timeout=120))
+    for number, found in enumerate(got):
+        for mine, its in zip(found, (want[number], eager[number]), strict=True):
+            for a, b in zip(mine, its, strict=True):
+                np.testing.assert_array_equal(a, b)
 
 
 # ---- in both directions

@@ -283,25 +283,9 @@ def test_equal_is_bit_for_bit():
     assert base != "something else"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_types(tf, dtype):
-    stack = weight_stacks.random_weights(Stack("gru")).astype(tf.as_dtype(dtype).as_numpy_dtype)
-    assert stack.dtype.name == dtype == stack.layers[0].forward.b_h.dtype.name
-
-
 def test_empty_sizes_are_sizes():
     one = weights.DirectionWeights(**arrays(inputs=0, units=0))
     assert (one.input_size, one.units) == (0, 0)
-
-
-def test_reorder():
-    from tf_blockrnn.weights._formats import reorder
-
-    got = reorder(np.arange(8).reshape(4, 2), "icfo", "ifco")
-    assert got[:, 0].tolist() == [0, 4, 2, 6]
-    for order, gates in (("icfo", "ifcx"), ("ifc", "ifc")):
-        with pytest.raises(ValueError, match="cannot reorder 4 gates"):
-            reorder(np.zeros([4, 2]), order, gates)
 
 
 def test_importing_loads_no_framework():

@@ -13,6 +13,7 @@ from helpers.weight_stacks import Stack
 from tf_blockrnn import weights
 
 ONE, NONE = ("b_x",), ()
+K = keras.layers
 
 
 def random_layer(kind, *arguments, inputs=3, **options):
@@ -125,46 +126,31 @@ def test_one_direction_alone_may_have_a_bias():
 
 
 def test_what_a_description_cannot_hold():
-    built = {
-        "gelu": random_layer(keras.layers.GRU, 4, activation="gelu"),
-        "hard": random_layer(keras.layers.LSTM, 4, recurrent_activation="hard_sigmoid"),
-        "elu": random_layer(keras.layers.SimpleRNN, 4, activation="elu"),
-        "back": random_layer(keras.layers.GRU, 4, go_backwards=True),
-        "all": random_layer(keras.layers.GRU, 4, return_sequences=True),
-        "sum": random_layer(
-            keras.layers.Bidirectional,
-            keras.layers.GRU(4, return_sequences=True, dtype="float64"),
-            merge_mode="sum",
-        ),
-        "gru": random_layer(keras.layers.GRU, 4),
-        "before": random_layer(keras.layers.GRU, 4, inputs=4, reset_after=False),
-        "lstm": random_layer(keras.layers.LSTM, 4, inputs=4),
-    }
-    stacked = keras.layers.RNN(
-        keras.layers.StackedRNNCells([keras.layers.GRUCell(2), keras.layers.GRUCell(2)])
-    )
-    built["two"] = random_layer(keras.layers.Bidirectional, stacked)
-    reversed_pair = keras.layers.Bidirectional(
-        keras.layers.GRU(4, go_backwards=True), backward_layer=keras.layers.GRU(4)
-    )
+    made = random_layer
+    sequences = {"return_sequences": True, "dtype": "float64"}
+    back = made(K.GRU, 4, go_backwards=True)
+    summed = made(K.Bidirectional, K.GRU(4, **sequences), merge_mode="sum")
+    before, lstm = made(K.GRU, 4, inputs=4, reset_after=False), made(K.LSTM, 4, inputs=4)
+    every = made(K.GRU, 4, return_sequences=True)
+    stacked = K.RNN(K.StackedRNNCells([K.GRUCell(2), K.GRUCell(2)]))
+    reversed_pair = K.Bidirectional(K.GRU(4, go_backwards=True), backward_layer=K.GRU(4))
+    hard = made(K.LSTM, 4, recurrent_activation="hard_sigmoid")
     for source, named in (
-        (built["gelu"], "activation must be tanh, got gelu"),
-        (built["hard"], "recurrent_activation must be sigmoid, got hard_sigmoid"),
-        (built["elu"], "activation must be tanh, got elu"),
-        (built["back"], "has go_backwards, which is not a weight"),
+        (made(K.GRU, 4, activation="gelu"), "activation must be tanh, got gelu"),
+        (hard, "recurrent_activation must be sigmoid, got hard_sigmoid"),
+        (made(K.SimpleRNN, 4, activation="elu"), "activation must be tanh, got elu"),
+        (back, "has go_backwards, which is not a weight"),
         (reversed_pair, "its forward layer has go_backwards"),
-        ([built["sum"], built["before"]], "merge_mode must be 'concat', got 'sum'"),
-        ([built["all"], built["before"]], "must be of one kind, got"),
-        ([built["all"], built["lstm"]], "must be of one kind, got"),
-        ([built["gru"], built["before"]], "returns only its last step .return_sequences=False."),
-        (built["two"], "each direction is a stack of its own"),
+        ([summed, before], "merge_mode must be 'concat', got 'sum'"),
+        ([every, before], "must be of one kind, got"),
+        ([every, lstm], "must be of one kind, got"),
+        ([made(K.GRU, 4), before], "returns only its last step .return_sequences=False."),
+        (made(K.Bidirectional, stacked), "each direction is a stack of its own"),
     ):
         with pytest.raises(weights.UnsupportedError, match=named):
             weights.from_keras(source)
-    assert weights.from_keras(built["sum"]).directions == 2
-    assert weights.from_keras(built["back"].cell) == weights.from_keras(
-        built["back"].get_weights(), cell="gru"
-    )
+    assert weights.from_keras(summed).directions == 2
+    assert weights.from_keras(back.cell) == weights.from_keras(back.get_weights(), cell="gru")
 
 
 def overriding(base: type, method: str) -> type:
@@ -183,7 +169,6 @@ def patched(layer):
     return layer
 
 
-K = keras.layers
 OtherCell, OtherLSTM = overriding(K.LSTMCell, "call"), overriding(K.LSTM, "call")
 
 
