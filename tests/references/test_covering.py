@@ -17,13 +17,6 @@ def test_every_pair_occurs(sizes):
         assert {(row[i], row[j]) for row in rows} == set(itertools.product(factors[i], factors[j]))
 
 
-def test_a_selection_is_smaller_than_the_product():
-    """As small as it can be where the sizes of the two largest factors allow it."""
-    assert len(pairwise("ab", "cd", "ef")) == 4
-    assert len(pairwise(range(11), range(3), range(3))) == 33
-    assert len(pairwise(range(15), range(4), range(4))) == 60
-
-
 def test_in_turn():
     assert in_turn("abc", [1, 2]) == [("a", 1), ("b", 2), ("c", 1)]
     assert in_turn("abc", [1, 2], first=1) == [("a", 2), ("b", 1), ("c", 2)]
