@@ -275,3 +275,16 @@ def test_models_that_cannot_be_copied_are_fused_in_place(tfb, make, words):
             function(model, copy=True)
     assert recurrent_types(model) == kinds
     assert_predicts(tfb.fuse_model(model), want, x)
+
+
+def test_a_function_named_like_one_of_keras_is_copied_or_refused(tfb):
+    def relu(x):
+        return 2.0 * x
+
+    dense = keras.layers.Dense(FEATURES, activation=relu)
+    model = keras.Sequential([keras.Input((None, FEATURES)), dense, keras.layers.GRU(UNITS)])
+    try:
+        copy = tfb.fuse_model(model, copy=True)
+    except ValueError:
+        return
+    assert copy.layers[0].activation is relu
