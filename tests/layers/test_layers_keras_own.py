@@ -24,7 +24,7 @@ SKIPPED = {
 }
 
 
-def tests_of(file: pathlib.Path) -> set[str]:
+def names_in(file: pathlib.Path) -> set[str]:
     """The names of the tests that a file defines, read without running it."""
     defined = (n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.FunctionDef))
     return {node.name for node in defined if node.name.startswith("test_")}
@@ -52,7 +52,7 @@ def test_all_pass(run):
     assert {name[-1] for name, outcome in outcomes.items() if outcome == "skipped"} <= set(SKIPPED)
     # Each test that the files define ran; parameters add a number to the name.
     for file in files:
-        for test in tests_of(file):
+        for test in names_in(file):
             ran = [name for name in outcomes if name[0] == file.name and name[-1].startswith(test)]
             assert ran, f"{file.name}: {test} did not run"
 

@@ -53,7 +53,8 @@ OPTIONS = (
 )
 
 
-FORMS = ("layer", "cell", "cell in a graph")
+# Layers as often as cells, which take several times as long.
+FORMS = ("layer", "layer", "cell", "cell in a graph")
 
 
 @pytest.mark.parametrize(
