@@ -6,7 +6,6 @@ segmentation fault, is a failed test.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import subprocess
@@ -55,18 +54,6 @@ def test_kernels_in_the_emulation(emulation, check):
     if check == "check_cudnn.py" and done.returncode == check_program.NOT_RUN:
         pytest.skip(done.stdout.strip())  # it compares with cuDNN's own numbers
     assert done.returncode == 0, said
-
-
-def test_barriers_are_timed(emulation):
-    """And launches; on all of the emulated device, and on half of it."""
-    library, _ = emulation
-    command = [sys.executable, GPU / "time_barriers.py", "--library", library, "--barriers", "20"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    times = json.loads(done.stdout)
-    assert (times["multiprocessors"], times["barriers"]) == (4, 20)
-    positive = ("launch_us", "cooperative_launch_us", "barrier_us", "barrier_of_half_us")
-    assert all(times[name] > 0 for name in positive)
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,7 @@ def test_every_check_and_sanitizer_is_run(tmp_path, monkeypatch):
     quarter_hour.checks(stage, _arguments(tmp_path))
     (alone, one), (every, jobs), (sanitized, _) = ran
     assert (one, jobs) == (1, quarter_hour.JOBS)
-    assert [program.name for program in alone] == ["versions", "barriers"]
+    assert [program.name for program in alone] == ["versions"]
     assert sorted(program.name for program in every) == sorted(run.CHECKS)
     assert [program.name for program in every[:3]] == list(quarter_hour.FIRST)
     assert {program.command[2] for program in sanitized} == {"memcheck", "racecheck", "synccheck"}

@@ -4,7 +4,7 @@ python tests/gpu/run.py --build-only --architecture 90 --library .build/gpu/engi
 python tests/gpu/quarter_hour.py checks --library .build/gpu/engine.so --out OUT
 python tests/gpu/quarter_hour.py speeds --library .build/gpu/engine.so --out OUT
 
-checks: versions, barriers, every check, the handlers of XLA under JAX, compute-sanitizer
+checks: versions, every check, the handlers of XLA under JAX, compute-sanitizer
 speeds: the shapes of `python -m bench.gpu --preset quarter` against cuDNN
 
 They write OUT/log.txt (what the programs say), OUT/results.jsonl (what became of each case) and
@@ -267,15 +267,8 @@ def sanitized(arguments: argparse.Namespace) -> list[Program]:
 
 
 def checks(stage: Stage, arguments: argparse.Namespace) -> None:
-    barriers = ("--library", arguments.library, "--barriers", 20 if arguments.emulate else 20_000)
-    alone = [
-        Program("versions", python(HERE / "quarter_hour.py", "versions"), 60, recorded=False),
-        Program(
-            "barriers", python(HERE / "time_barriers.py", *barriers), 60,
-            recorded=False, shown=True,
-        ),
-    ]  # fmt: skip
-    stage.run(alone, 1)
+    versions = python(HERE / "quarter_hour.py", "versions")
+    stage.run([Program("versions", versions, 60, recorded=False, shown=True)], 1)
     names = [n for n in FIRST if n in arguments.only]
     names += [n for n in arguments.only if n not in FIRST]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
