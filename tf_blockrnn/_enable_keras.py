@@ -40,10 +40,10 @@ def enable_keras() -> contextlib.AbstractContextManager:
     set.
 
     A second call changes nothing, and one `disable_keras` is enough. The switch may be called from
-    any thread and applies to all of them. A graph that is already traced, such as that of a
-    `tf.function` or of a model's `fit` and `predict`, does not change: switch before the first
-    call, or compile the model again. XLA compiles the ops too: a model with `jit_compile=True` runs
-    on them.
+    any thread and applies to all of them, and to models that were used before: `fit`, `evaluate`
+    and `predict` trace their layers again at the next call after a switch. A `tf.function` of your
+    own that is already traced does not change. XLA compiles the ops too: a model with
+    `jit_compile=True` runs on them.
 
     Returns:
       A context manager; at its exit the state before this call is restored.
@@ -85,8 +85,8 @@ def _restore(keras3: bool, tf_keras: bool) -> None:
 def disable_keras() -> None:
     """Lets plain Keras layers run on Keras' own operations again; see `enable_keras`.
 
-    Graphs that were traced in between keep the ops, and a model compiled in between keeps its
-    `jit_compile`.
+    Each `tf.function` of your own that was traced in between keeps the ops, and a model compiled in
+    between its `jit_compile`.
 
     Example:
       >>> import tf_blockrnn
@@ -140,7 +140,7 @@ def _enable_keras3(required: bool) -> None:
             f"The Keras backend is {keras.backend.backend()}, and the fused ops are TensorFlow's: "
             "set KERAS_BACKEND=tensorflow before keras is imported."
         )
-    from tf_blockrnn import _keras_private
+    from tf_blockrnn import _keras_private, _model_functions
     from tf_blockrnn.layers import _fused_call, gru, lstm, simple_rnn
 
     _keras_private.warn_if_untested(stacklevel=3)
@@ -157,6 +157,7 @@ def _enable_keras3(required: bool) -> None:
             lambda layer, spec=spec: _fused_call.why_not_fused(layer, spec) is None
         )
         _replace(spec.keras_class, "supports_jit", jit)
+    _model_functions.watch(keras.Model, lambda: bool(_replaced))
 
 
 def _replace(owner: type, name: str, value: Any) -> None:

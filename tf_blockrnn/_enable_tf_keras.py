@@ -33,7 +33,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_blockrnn import _keras_private, _tf_private
+from tf_blockrnn import _keras_private, _model_functions, _tf_private
 from tf_blockrnn._ops import keras_rules, tensors, xla
 from tf_blockrnn.layers import _fused_call, _fusing, gru, lstm, simple_rnn
 from tf_blockrnn.layers._dropout import Dropped, dropped
@@ -47,17 +47,20 @@ _installed: dict[type, Callable] = {}
 
 def enable() -> None:
     """Runs tf_keras' recurrent layers on the fused ops; does nothing if they do already."""
+    import tf_keras
+
     global _on
     with _lock:
         for layer, spec in _specs().items():
             if layer not in _installed:
                 _installed[layer] = _fused_or_keras(vars(layer)["call"], spec)
                 layer.call = _installed[layer]
+        _model_functions.watch(tf_keras.Model, enabled)
         _on = True
 
 
 def disable() -> None:
-    """Undoes `enable`; graphs that were traced in between keep the fused ops."""
+    """Undoes `enable`; a `tf.function` that was traced in between keeps the fused ops."""
     global _on
     with _lock:
         _on = False

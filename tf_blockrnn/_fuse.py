@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tf_blockrnn import _keras_private, layers
+from tf_blockrnn import _keras_private, _model_functions, layers
 from tf_blockrnn._copy_model import copy_model
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._fused_cell import FusedCell
@@ -33,7 +33,6 @@ _OURS_ALONE = (
 )
 # Their cells are parts of them, and remain Keras'.
 _KERAS_LAYERS = tuple(getattr(keras.layers, name) for name in _LAYERS)
-_FUNCTIONS = ("train", "test", "predict")
 
 
 class _Change(NamedTuple):
@@ -279,7 +278,7 @@ def apply(changes: list[_Change], parts: list[keras.Layer]) -> None:
             undo.callback(_set_class, layer, type(layer))
             _set_class(layer, cls)
         for model in models:
-            for name in (f"{kind}_function" for kind in _FUNCTIONS):
+            for name in (f"{kind}_function" for kind in _model_functions.KINDS):
                 if name in vars(model):
                     undo.callback(setattr, model, name, vars(model)[name])
             _stop_xla_if_refused(model)
@@ -316,6 +315,6 @@ def _renew_functions(model: keras.Model) -> None:
 
     They are replaced, not removed: another thread may be within `predict`.
     """
-    for kind in _FUNCTIONS:
+    for kind in _model_functions.KINDS:
         if getattr(model, f"{kind}_function", None) is not None:
             getattr(model, f"make_{kind}_function")(force=True)

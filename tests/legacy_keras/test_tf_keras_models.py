@@ -159,6 +159,38 @@ def test_switch_is_idempotent_and_reversible():
     assert "BlockRNN>LSTMSequence" in {node.op for node in nodes}
 
 
+@pytest.mark.parametrize(
+    "use", ["fit", "evaluate", "predict", "train_on_batch", "predict_on_batch"]
+)
+def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(use):
+    traces = []
+
+    class Traced(layers.LSTM):
+        def call(self, inputs, mask=None, training=None, initial_state=None):
+            traces.append(enabled())
+            return super().call(inputs, mask, training, initial_state)
+
+    model = tf.keras.Sequential(
+        [layers.Embedding(5, 4, mask_zero=True), Traced(5), layers.Dense(1)]
+    )
+    model.compile("sgd", "mse")
+    of_one_batch = {"verbose": 0} if "batch" not in use else {}
+    given = (WORDS,) if "predict" in use else (WORDS, TARGETS)
+
+    def traces_after(switch):
+        switch()
+        traces.clear()
+        getattr(model, use)(*given, **of_one_batch)
+        return set(traces)
+
+    assert traces_after(disable) == {False}
+    assert traces_after(enable) == {True}
+    disable()
+    assert not traces_after(enable)
+    assert traces_after(disable) == {False}
+    assert not traces_after(disable)
+
+
 def test_someone_elses_wrapper_stays():
     plain = vars(layers.GRU)["call"]
     layer, seen = make("GRU", sequence()), []
