@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import resource
 from collections.abc import Callable
@@ -58,6 +59,7 @@ def _measure_here(name: str, case: Case) -> int:
 
 
 def _serve(connection: Connection, name: str, case: Case) -> None:
+    worker.be_a_child(pathlib.Path(os.devnull))
     connection.send(worker.guarded(_measure_here, name, case))
 
 

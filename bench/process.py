@@ -9,7 +9,6 @@ import pathlib
 import signal
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 from bench import timing
 from bench.peers import PEERS, worker
@@ -32,8 +31,16 @@ class Child:
         context = multiprocessing.get_context("spawn")  # threads and CUDA do not survive a fork
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, *arguments), daemon=True)
-        with mock.patch.dict(os.environ, environment):  # read where libraries are loaded
+        before = {name: os.environ.get(name) for name in environment}
+        os.environ.update(environment)  # read where libraries are loaded
+        try:
             self._process.start()
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
         theirs.close()  # so that the end of the process is seen here
 
     def alive(self) -> bool:

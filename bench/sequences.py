@@ -7,6 +7,7 @@ run, is the limit that all are compared with.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -45,8 +46,9 @@ class Pool:
 
     def close(self) -> None:
         """Ends all processes."""
-        for process in self._processes.values():
-            process.close()
+        with contextlib.ExitStack() as all_of_them:  # also if one fails
+            for process in self._processes.values():
+                all_of_them.callback(process.close)
 
 
 def measure_peak(pool: Pool, names: Iterable[str]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def guarded(function: Callable[..., Any], *arguments: Any) -> Any:
         return Failure(f"{type(error).__name__}: {first_line}"[:500])
 
 
-def _be_a_child(log: pathlib.Path) -> None:
+def be_a_child(log: pathlib.Path) -> None:
     """Output goes to `log`. Signals to the parent are not for its peers, which it ends in order.
 
     A stopped process does not notice that its parent is gone, so the kernel kills it (Linux).
@@ -94,7 +94,7 @@ def _be_a_child(log: pathlib.Path) -> None:
 
 def serve(connection: Connection, name: str, threads: int, log: pathlib.Path) -> None:
     """Answers each request, the name of a method of Server and its arguments."""
-    _be_a_child(log)
+    be_a_child(log)
     server = guarded(Server, name, threads)
     with contextlib.suppress(EOFError):  # the parent has closed the connection
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -295,19 +296,19 @@ def test_a_run_that_left_something_out_does_not_replace_a_whole_one():
 def test_a_peer_that_fails_or_ends_has_no_answer(tmp_path):
     """It is stopped between the questions, and what it prints goes to the log."""
     log = tmp_path / "log"
-    peer = process.PeerProcess("onnxruntime", 1, log)
-    with pytest.raises(process.NoAnswer, match="no attribute 'gemm'"):
-        peer.ask("gemm", 8, 1)
-    status, end = pathlib.Path(f"/proc/{peer._process.pid}/status"), time.monotonic() + 20
-    while "\nState:\tT" not in status.read_text():
-        assert time.monotonic() < end, "it is not stopped"
-        time.sleep(0.01)
-    assert "Traceback" in log.read_text()
-    peer.ask("prepare", shapes.Case("lstm", "infer", 2, 3, 5, 7))
-    assert len(peer.ask("run", 3, 1)) == 3
-    peer.signal(signal.SIGKILL)
-    with pytest.raises(process.NoAnswer, match="killed by signal 9"):
-        peer.ask("run", 3, 1)
+    with contextlib.closing(process.PeerProcess("onnxruntime", 1, log)) as peer:
+        with pytest.raises(process.NoAnswer, match="no attribute 'gemm'"):
+            peer.ask("gemm", 8, 1)
+        status, end = pathlib.Path(f"/proc/{peer._process.pid}/status"), time.monotonic() + 20
+        while "\nState:\tT" not in status.read_text():
+            assert time.monotonic() < end, "it is not stopped"
+            time.sleep(0.01)
+        assert "Traceback" in log.read_text()
+        peer.ask("prepare", shapes.Case("lstm", "infer", 2, 3, 5, 7))
+        assert len(peer.ask("run", 3, 1)) == 3
+        peer.signal(signal.SIGKILL)
+        with pytest.raises(process.NoAnswer, match="killed by signal 9"):
+            peer.ask("run", 3, 1)
     assert not peer.alive()
 
 

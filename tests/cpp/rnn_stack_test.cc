@@ -1,10 +1,12 @@
-// Tests what the tests of every op do not cover for stacks of layers: dropout
-// masks, the reserve space, the memory of many layers, shapes whose work is
-// split in ways of their own.
+// Tests what the tests of every op do not cover for stacks of layers: their
+// numbers without a reference in C++ (tests/cudnn has one), dropout masks, the
+// reserve space, the memory of many layers, shapes whose work is split in ways
+// of their own.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "tests/cpp/op.h"
 #include "tests/cpp/random.h"
 #include "tests/cpp/test_host.h"
+#include "tests/cpp/tolerances.h"
 
 namespace blockrnn::test {
 namespace {
@@ -87,6 +90,91 @@ struct Call {
   std::vector<unsigned char> reserve;
   RnnStackForwardArgs<float> args;
 };
+
+// Inputs, states and params all ones: the sums that tests of cuDNN expect of
+// output, output_h and output_c.
+TEST(RnnStack, GoldenSums) {
+  const auto check = [](const RnnGeometry& g, int64_t steps, int64_t batch,
+                        double want) {
+    Call call(g, steps, batch, false);
+    call.Run();
+    double sum = 0;
+    for (const auto* values : {&call.output, &call.output_h, &call.output_c}) {
+      for (const float v : *values) sum += v;
+    }
+    EXPECT_NEAR(sum, want, kGoldenSum * want) << static_cast<int>(g.mode);
+  };
+  check({RnnMode::kLstm, 4, 1, 200, 200, 200}, 10, 20, 231833.22);
+  check({RnnMode::kGru, 4, 1, 200, 200, 200}, 10, 20, 56000);
+  check({RnnMode::kTanh, 4, 1, 200, 200, 200}, 10, 20, 56000);
+  check({RnnMode::kRelu, 2, 1, 4, 8, 8}, 2, 4, 130688);
+}
+
+// The gradient of a sum of the outputs, times a direction of input, initial h
+// and params, is what the sum changes by along that direction.
+TEST(RnnStack, GradientsAreDifferences) {
+  constexpr int64_t kSteps = 4, kBatch = 3;
+  constexpr float kStep = 1.0f / 64;
+  for (const RnnMode mode : kSmallerModes) {
+    const RnnGeometry g = {mode, 2, 2, 3, 5, 5};
+    Call call(g, kSteps, kBatch, true);
+    call.Randomize(0.5f);
+    call.Run();
+    Random random(2);
+    std::vector<float> cotangent(call.output.size());
+    for (float& v : cotangent) v = static_cast<float>(random.Signed());
+
+    std::vector<float> grads[] = {call.input, call.h, call.params};
+    std::vector<float> grad_c(call.c.size());
+    RnnStackBackwardArgs<float> backward;
+    backward.geometry = g;
+    backward.steps = kSteps;
+    backward.batch = kBatch;
+    backward.input = call.input.data();
+    backward.input_h = call.h.data();
+    backward.input_c = call.c.data();
+    backward.params = call.params.data();
+    backward.output = call.output.data();
+    backward.output_backprop = cotangent.data();
+    backward.reserve = call.reserve.data();
+    backward.input_backprop = grads[0].data();
+    backward.input_h_backprop = grads[1].data();
+    backward.input_c_backprop = grad_c.data();
+    backward.params_backprop = grads[2].data();
+    TestHost host(HostOptions{});
+    ASSERT_EQ(blockrnn_cpu_engine()->f32.Run(backward, host.host()),
+              cpu::Status::kOk);
+    host.FreeScratch();
+
+    double want = 0;
+    const auto sum_after = [&](float step) {
+      Call moved(g, kSteps, kBatch, false);
+      moved.Randomize(0.5f);
+      Random direction(3);
+      want = 0;
+      std::vector<float>* const values[] = {&moved.input, &moved.h,
+                                            &moved.params};
+      for (int k = 0; k < 3; ++k) {
+        for (std::size_t n = 0; n < values[k]->size(); ++n) {
+          const auto along = static_cast<float>(direction.Signed());
+          (*values[k])[n] += step * along;
+          want += double{grads[k][n]} * double{along};
+        }
+      }
+      moved.Run();
+      double sum = 0;
+      for (std::size_t n = 0; n < cotangent.size(); ++n) {
+        sum += double{cotangent[n]} * double{moved.output[n]};
+      }
+      return sum;
+    };
+    const double got =
+        (sum_after(kStep) - sum_after(-kStep)) / (2 * double{kStep});
+    EXPECT_GT(std::fabs(want), 0.1);
+    EXPECT_NEAR(got, want, kDifference * std::fabs(want))
+        << "mode " << static_cast<int>(mode);
+  }
+}
 
 // An element is kept where its number is not below the rate: four of a counter,
 // one counter after another, layer by layer. An output shows what both masks

@@ -85,6 +85,13 @@ inline double ExactLimit(Type type) {
   return type == Type::kDouble ? 0x1p51 : 0x1p22;
 }
 
+// Sums of float32 numbers that are published with eight digits.
+inline constexpr double kGoldenSum = 1e-6;
+
+// A difference over 1/64 to both sides of float32 results: a third derivative,
+// and the rounding of both ends.
+inline constexpr double kDifference = 1e-2;
+
 }  // namespace blockrnn::test
 
 #endif  // BLOCKRNN_TESTS_CPP_TOLERANCES_H_

@@ -88,6 +88,19 @@ def test_step_has_the_bits_of_a_call_of_one_step(name):
         assert_same(session.step(x, state=state), (outputs[:, 0], after))
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru_after", "norm_lstm"])
+def test_steps_equal_a_run(name):
+    session = Session(random_weights(STACKS[name]))
+    x = normal(3, 15, session.input_size)
+    whole, last = session.run(x)
+    state = None
+    for t in range(x.shape[1]):
+        y, state = session.step(x[:, t], state=state)
+        np.testing.assert_allclose(y, whole[:, t], rtol=0, atol=2e-6)
+    for one, other in zip(leaves(state), leaves(last), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
+
+
 def test_structure_of_states():
     def found(name):
         return types(Session(random_weights(STACKS[name])).zero_state(2))

@@ -173,9 +173,14 @@ def test_hide_from_autograph(tfb, capfd):
 
     @tf.function
     def function(x):
-        return tfb.raw_ops.GRUBlockCell(
-            x=x, h_prev=x, w_ru=tf.zeros([2, 2]), w_c=tf.zeros([2, 1]), b_ru=tf.zeros([2]),
-            b_c=tf.zeros([1])).h  # fmt: skip
+        w, b = tf.zeros([2, 2]), tf.zeros([2])
+        gru = {"w_ru": w, "w_c": w[:, :1], "b_ru": b, "b_c": b[:1]}
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            h = tfb.raw_ops.GRUBlockCell(x=x, h_prev=x, **gru).h
+            h = tfb.gru_block_cell(h, **gru, state=x)[0]
+            h = tfb.lstm_block_cell(h, tf.zeros([2, 4]), tf.zeros([4]), state=(x, x))[0]
+        return tape.gradient(h, x)
 
     function(tf.zeros([1, 1]))
     assert "AutoGraph" not in capfd.readouterr().err

@@ -223,3 +223,18 @@ def test_no_cudnn_is_traced(monkeypatch):
     tf_blockrnn.to_litert(model)
     assert not called
     assert model.layers[0].use_cudnn == "auto"
+
+
+def test_tensorflow_lite_takes_what_unfuse_model_gives():
+    """Its own converter refuses fused models, as docs/limits.md says."""
+    stack = [layers.LSTM(UNITS, return_sequences=True), layers.GRU(UNITS)]
+    model = randomise(keras.Sequential([keras.Input((TIME, INPUT), batch_size=1), *stack]))
+    convert = tf.lite.TFLiteConverter.from_keras_model
+    with pytest.raises(Exception, match="neither a custom op nor a flex op"):
+        convert(model).convert()
+    x = sequence(1)
+    plain = loaded(convert(tf_blockrnn.unfuse_model(model, copy=True)).convert())
+    plain.set_tensor(plain.get_input_details()[0]["index"], x)
+    plain.invoke()
+    (output,) = plain.get_output_details()
+    assert_close(plain.get_tensor(output["index"]), model(x), BOUND)

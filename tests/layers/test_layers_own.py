@@ -52,6 +52,7 @@ VARIANTS = {
     "clip": ("LSTM", _CLIP),
     "projection": ("LSTM", _PROJECTION),
     "peepholes, projection": ("LSTM", _PEEPHOLE | _PROJECTION),
+    "peepholes, clip, projection": ("LSTM", _PEEPHOLE | _CLIP | _PROJECTION),
     "extended": ("LSTM", _PEEPHOLE | _CLIP | _PROJECTION | _ZONEOUT),
     "zoneout": ("LSTM", _ZONEOUT),
     "zoneout of a GRU": ("GRU", {"zoneout_h": 0.25}),

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from helpers import children, weight_stacks
+from helpers.compare import assert_close
 from helpers.weight_stacks import Stack
 
 from tf_blockrnn import weights
@@ -306,3 +307,41 @@ def test_names():
         assert getattr(weights, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'from_nowhere'"):
         weights.from_nowhere  # noqa: B018
+
+
+# What docs/gru_variants.md says of the GRU's forms.
+
+
+def test_an_update_gate_of_negated_weights_is_that_of_the_other_form():
+    stack = Stack("gru", reset_after=False, biases=("b_x",))
+    described = weight_stacks.random_weights(stack)
+    one, x = described.layers[0].forward, weight_stacks.inputs(stack)
+    h = np.zeros([x.shape[1], stack.units])
+    sign = np.array([1.0, -1.0, 1.0])  # r, u, c
+    w_x, w_h, b = (a * sign.reshape(3, *[1] * (a.ndim - 1)) for a in (one.w_x, one.w_h, one.b_x))
+    for x_t in x:
+        r, z = (1 / (1 + np.exp(-(x_t @ w_x[g] + h @ w_h[g] + b[g]))) for g in (0, 1))
+        h = (1 - z) * h + z * np.tanh(x_t @ w_x[2] + (r * h) @ w_h[2] + b[2])
+    (layer,) = weights.to_keras_layers(described)
+    assert_close(layer(np.swapaxes(x, 0, 1)), h, weight_stacks.bound(stack))
+
+
+@pytest.mark.parametrize("reset_after", [True, False])
+def test_when_two_biases_are_one(reset_after):
+    """Those of r and z always; those of c only with reset before."""
+    stack = Stack("gru", reset_after=reset_after)
+    one, x = weight_stacks.random_weights(stack).layers[0].forward, weight_stacks.inputs(stack)
+
+    def state(moved):
+        b_x, b_h = np.array(one.b_x), np.array(one.b_h)
+        b_x[moved] += b_h[moved]
+        b_h[moved] = 0
+        layers = [weights.LayerWeights(weights.DirectionWeights(one.w_x, one.w_h, b_x, b_h))]
+        return weight_stacks.run(weights.RecurrentWeights("gru", layers, reset_after), x).h
+
+    bound = weight_stacks.bound(stack)
+    assert_close(state([0, 1]), state([]), bound)
+    if reset_after:
+        assert np.max(np.abs(state([2]) - state([]))) > 1e-3
+    else:
+        assert_close(state([2]), state([]), bound)
