@@ -31,16 +31,14 @@ class Child:
         context = multiprocessing.get_context("spawn")  # threads and CUDA do not survive a fork
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, *arguments), daemon=True)
-        before = {name: os.environ.get(name) for name in environment}
+        before = {name: os.environ[name] for name in environment if name in os.environ}
         os.environ.update(environment)  # read where libraries are loaded
         try:
             self._process.start()
         finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+            for name in environment.keys() - before.keys():
+                del os.environ[name]
+            os.environ.update(before)
         theirs.close()  # so that the end of the process is seen here
 
     def alive(self) -> bool:
@@ -85,9 +83,8 @@ class Child:
 
 def environment(name: str, threads: int) -> dict[str, str]:
     """Of a peer's process: the same number of threads for each library, and no GPU."""
-    libraries = ("OMP", "MKL", "OPENBLAS")
     return {
-        **{f"{library}_NUM_THREADS": str(threads) for library in libraries},
+        **{f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "MKL", "OPENBLAS")},
         "CUDA_VISIBLE_DEVICES": "",
         "KERAS_BACKEND": "tensorflow",
         "TF_CPP_MIN_LOG_LEVEL": "3",

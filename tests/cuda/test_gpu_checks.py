@@ -138,9 +138,6 @@ def test_what_is_named_is_run_with_and_without_sanitizers(parts):
     assert said.count("initcheck check_stack.py --small --unfilled") == 1
     said = parts(*named, "--sanitizers", "memcheck")[1]
     assert said[:4] == ["check.py", "check_cudnn.py", *memcheck]
-    assert parts(*named, "--only-sanitizers", "--sanitizers", "memcheck")[1][:2] == memcheck
-    code, said = parts(*named, "--only-sanitizers", "--sanitizers")
-    assert code == 2 and "nothing to run" in said[-1]
 
 
 def test_a_missing_sanitizer_is_a_failure_where_a_gpu_is_required(parts):

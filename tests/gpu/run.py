@@ -9,7 +9,7 @@ On a GPU the whole takes a while. In parts, with the library built once for all 
 `python -m bench.gpu`); --sanitizers without names is none of them:
 
 python tests/gpu/run.py --require-gpu --library .build/gpu/engine.so --sanitizers
-python tests/gpu/run.py --require-gpu --library .build/gpu/engine.so --only-sanitizers \
+python tests/gpu/run.py --require-gpu --library .build/gpu/engine.so \
   --checks check.py check_stack.py --sanitizers memcheck
 
 Built beforehand on a machine without a GPU, and taken along with its .built file:
@@ -288,8 +288,7 @@ def on_the_gpu(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
     )
     if wrong := report_ptxas(ptxas):
         checks.add("ptxas", "failed", wrong)
-    if not arguments.only_sanitizers:
-        checks.run(arguments.checks, library)
+    checks.run(arguments.checks, library)
     sanitize(checks, kinds, arguments.checks, sanitizer, library)
     checks.finish("ok: the CUDA engine on the GPU")
 
@@ -314,16 +313,11 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--build-only", action="store_true", help="write --library for --architecture; no GPU")
     add("--checks", nargs="+", choices=CHECKS, default=CHECKS, metavar="CHECK.py")
     add("--sanitizers", nargs="*", choices=tuple(SANITIZERS), default=tuple(SANITIZERS))
-    add("--only-sanitizers", action="store_true", help="no check runs without one")
     add(
         "--timeout", type=float, metavar="SECONDS",
         help="for each check program and each sanitizer's run of it; more is a failure",
     )  # fmt: skip
     arguments = parser.parse_args(argv)
-    if arguments.only_sanitizers and (
-        not arguments.sanitizers or set(arguments.checks) <= set(NOT_SANITIZED)
-    ):
-        parser.error("--only-sanitizers leaves nothing to run")
     if arguments.build_only and not (arguments.library and arguments.architecture):
         parser.error("--build-only needs --library and --architecture")
     return arguments
