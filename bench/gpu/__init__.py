@@ -1,4 +1,1 @@
-"""The CUDA engine against cuDNN, which PyTorch runs: `python -m bench.gpu` on a machine with a GPU.
-
-Needs nvcc and a PyTorch with CUDA; no TensorFlow.
-"""
+"""The CUDA engine against PyTorch's cuDNN: `python -m bench.gpu`, without TensorFlow."""

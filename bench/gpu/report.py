@@ -53,8 +53,7 @@ def line(case: Case, rows: Sequence[Row], gpu: Gpu) -> str:
 
 
 def summary(measured: Sequence[Sequence[Row]], wanted: int) -> str:
-    """How many of the wanted cases have a ratio, and the mean of those of ours as the engine
-    chooses its kernels."""
+    """How many cases have a ratio, and their mean where the engine chooses its kernels."""
     good = [rows for rows in measured if "missing" not in rows[0]]
     text = f"{len(good)} of {wanted} cases have a ratio"
     if ratios := [_ratio(rows) for rows in good if not rows[0]["path"]]:

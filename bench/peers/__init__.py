@@ -64,9 +64,7 @@ PEERS: dict[str, Entry] = {
     "keras_xla_before": Entry(
         "keras_layers", "before,xla", cells=("gru",), gru_form="before", default=False
     ),
-    "torch": Entry(
-        "torch_rnn", "", cells=_CELLS, stacks=True, dtypes=_TYPES, as_layer=True
-    ),
+    "torch": Entry("torch_rnn", "", cells=_CELLS, stacks=True, dtypes=_TYPES, as_layer=True),
     "onnxruntime": Entry("onnx_rnn", "after", cells=_CELLS, kinds=("infer",), stacks=True),
     "onnxruntime_before": Entry(
         "onnx_rnn", "before", cells=("gru",), kinds=("infer",), gru_form="before"
