@@ -218,53 +218,33 @@ def test_graphs_keep_what_they_were_traced_with(tf, tfb):
     assert_same([before(x)], [during(x)])
 
 
-class Traced(keras.layers.GRU):
-    """Keeps for each trace whether it is on the op."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.traces = []
-
-    def call(self, sequences, initial_state=None, mask=None, training=False):
-        self.traces.append(on())
-        return super().call(sequences, initial_state, mask, training)
-
-
-def _uses(model):
-    """`fit`, `evaluate`, `predict` and their forms for one batch, each as the others leave it."""
-    x, y = sequence(), np.ones((BATCH, UNITS), "float32")
-    return {
-        "fit": lambda: model.fit(x, y, verbose=0),
-        "evaluate": lambda: model.evaluate(x, y, verbose=0),
-        "predict": lambda: model.predict(x, verbose=0),
-        "train_on_batch": lambda: model.train_on_batch(x, y),
-        "predict_on_batch": lambda: model.predict_on_batch(x),
-    }
-
-
 @pytest.mark.parametrize(
     "use", ["fit", "evaluate", "predict", "train_on_batch", "predict_on_batch"]
 )
-@pytest.mark.parametrize("first", [False, True])
-def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(tfb, use, first):
-    layer = Traced(UNITS)
-    model = keras.Sequential([keras.Input((TIME, INPUT)), layer])
+def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(tfb, use):
+    traces = []
+
+    class Traced(keras.layers.GRU):
+        def call(self, sequences, initial_state=None, mask=None, training=False):
+            traces.append(on())
+            return super().call(sequences, initial_state, mask, training)
+
+    model = keras.Sequential([keras.Input((TIME, INPUT)), Traced(UNITS)])
     model.compile("sgd", "mse")
-    run = _uses(model)[use]
+    given = [sequence(), np.ones((BATCH, UNITS), "float32")][: 1 if "predict" in use else 2]
+    options = {} if "batch" in use else {"verbose": 0}
 
-    def traces_after(switch):
-        (tfb.enable_keras if switch else tfb.disable_keras)()
-        layer.traces.clear()
-        run()
-        return set(layer.traces)
+    def traces_after(*switches):
+        for switch in switches:
+            switch()
+        traces.clear()
+        getattr(model, use)(*given, **options)
+        return set(traces)
 
-    assert traces_after(first) == {first}
-    assert not traces_after(first)
-    assert traces_after(not first) == {not first}
-    tfb.enable_keras()
-    tfb.disable_keras()
-    assert not traces_after(not first)
-    assert traces_after(first) == {first}
+    on_, off = tfb.enable_keras, tfb.disable_keras
+    assert traces_after() == {False} and not traces_after()
+    assert traces_after(on_) == {True} and not traces_after(off, on_)
+    assert traces_after(off) == {False} and not traces_after(on_, off)
 
 
 def test_threads_switch_and_call_at_once(tf, tfb):

@@ -170,25 +170,21 @@ def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(u
             traces.append(enabled())
             return super().call(inputs, mask, training, initial_state)
 
-    model = tf.keras.Sequential(
-        [layers.Embedding(5, 4, mask_zero=True), Traced(5), layers.Dense(1)]
-    )
+    model = tf.keras.Sequential([layers.Embedding(5, 4), Traced(5), layers.Dense(1)])
     model.compile("sgd", "mse")
-    of_one_batch = {"verbose": 0} if "batch" not in use else {}
     given = (WORDS,) if "predict" in use else (WORDS, TARGETS)
+    options = {} if "batch" in use else {"verbose": 0}
 
-    def traces_after(switch):
-        switch()
+    def traces_after(*switches):
+        for switch in switches:
+            switch()
         traces.clear()
-        getattr(model, use)(*given, **of_one_batch)
+        getattr(model, use)(*given, **options)
         return set(traces)
 
-    assert traces_after(disable) == {False}
-    assert traces_after(enable) == {True}
-    disable()
-    assert not traces_after(enable)
-    assert traces_after(disable) == {False}
-    assert not traces_after(disable)
+    assert traces_after() == {False} and not traces_after()
+    assert traces_after(enable) == {True} and not traces_after(disable, enable)
+    assert traces_after(disable) == {False} and not traces_after(enable, disable)
 
 
 def test_someone_elses_wrapper_stays():
