@@ -1,7 +1,7 @@
 // Declares the GEMMs that need no epilogue, which a BLAS computes: x · W of a
 // block of steps, the gradients of x and of the weights, the steps of many rows
-// with large weights, and those of the block cells. Includes none of cuBLAS' headers; the checks have a
-// BLAS of their own.
+// with large weights, and those of the block cells. Includes none of cuBLAS'
+// headers; the checks have a BLAS of their own.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_BLAS_BLAS_CUH_
 #define BLOCKRNN_KERNELS_CUDA_BLAS_BLAS_CUH_
