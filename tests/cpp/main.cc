@@ -8,6 +8,10 @@
 
 #include "tests/cpp/harness.h"
 
+// A sanitizer reports a crash itself; it then calls this.
+extern "C" void __sanitizer_set_death_callback(void (*callback)())  // NOLINT
+    __attribute__((weak));
+
 namespace {
 
 // Safe in a signal handler.
@@ -25,10 +29,6 @@ void OnSignal(int) {
   ReportRunningCase();
   _exit(1);
 }
-
-// A sanitizer reports a crash itself; it then calls this.
-extern "C" void __sanitizer_set_death_callback(void (*callback)())  // NOLINT
-    __attribute__((weak));
 
 }  // namespace
 
