@@ -13,6 +13,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+from helpers import switched
 from helpers.compare import bits
 from helpers.layer_pairs import (
     BATCH,
@@ -218,9 +219,7 @@ def test_graphs_keep_what_they_were_traced_with(tf, tfb):
     assert_same([before(x)], [during(x)])
 
 
-@pytest.mark.parametrize(
-    "use", ["fit", "evaluate", "predict", "train_on_batch", "predict_on_batch"]
-)
+@pytest.mark.parametrize("use", switched.USES)
 def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(tfb, use):
     traces = []
 
@@ -230,21 +229,8 @@ def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(t
             return super().call(sequences, initial_state, mask, training)
 
     model = keras.Sequential([keras.Input((TIME, INPUT)), Traced(UNITS)])
-    model.compile("sgd", "mse")
-    given = [sequence(), np.ones((BATCH, UNITS), "float32")][: 1 if "predict" in use else 2]
-    options = {} if "batch" in use else {"verbose": 0}
-
-    def traces_after(*switches):
-        for switch in switches:
-            switch()
-        traces.clear()
-        getattr(model, use)(*given, **options)
-        return set(traces)
-
-    on_, off = tfb.enable_keras, tfb.disable_keras
-    assert traces_after() == {False} and not traces_after()
-    assert traces_after(on_) == {True} and not traces_after(off, on_)
-    assert traces_after(off) == {False} and not traces_after(on_, off)
+    y = np.ones((BATCH, UNITS), "float32")
+    switched.check_traces(model, use, sequence(), y, traces, tfb.enable_keras, tfb.disable_keras)
 
 
 def test_threads_switch_and_call_at_once(tf, tfb):

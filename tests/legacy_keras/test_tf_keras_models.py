@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from helpers import children
+from helpers import children, switched
 from helpers.legacy_keras import (
     assert_same,
     disable,
@@ -159,9 +159,7 @@ def test_switch_is_idempotent_and_reversible():
     assert "BlockRNN>LSTMSequence" in {node.op for node in nodes}
 
 
-@pytest.mark.parametrize(
-    "use", ["fit", "evaluate", "predict", "train_on_batch", "predict_on_batch"]
-)
+@pytest.mark.parametrize("use", switched.USES)
 def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(use):
     traces = []
 
@@ -171,20 +169,7 @@ def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(u
             return super().call(inputs, mask, training, initial_state)
 
     model = tf.keras.Sequential([layers.Embedding(5, 4), Traced(5), layers.Dense(1)])
-    model.compile("sgd", "mse")
-    given = (WORDS,) if "predict" in use else (WORDS, TARGETS)
-    options = {} if "batch" in use else {"verbose": 0}
-
-    def traces_after(*switches):
-        for switch in switches:
-            switch()
-        traces.clear()
-        getattr(model, use)(*given, **options)
-        return set(traces)
-
-    assert traces_after() == {False} and not traces_after()
-    assert traces_after(enable) == {True} and not traces_after(disable, enable)
-    assert traces_after(disable) == {False} and not traces_after(enable, disable)
+    switched.check_traces(model, use, WORDS, TARGETS, traces, enable, disable)
 
 
 def test_someone_elses_wrapper_stays():
