@@ -1,6 +1,6 @@
 // Implements the GEMMs of a block cell by the BLAS: a single step reads its
-// weights once, so neither packing them nor a kernel that keeps the sums for its
-// epilogue pays (ADR 8).
+// weights once, so neither packing them nor a kernel of our own that keeps the
+// sums for its epilogue pays (ADR 8).
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_BLOCK_CELL_GEMM_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_BLOCK_CELL_GEMM_CUH_
