@@ -126,7 +126,7 @@ def types(state) -> Any:
 def random_state(session, batch: int, seed: int = 2):
     """A state of random numbers, within what a cell state may be."""
     rng = np.random.default_rng(seed)
-    state = session.zero_state(batch)
+    state = session.initial_state(batch)
     for leaf in leaves(state):
         leaf[...] = rng.uniform(-0.3, 0.3, leaf.shape)
     return state

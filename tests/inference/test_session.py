@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import gc
 import threading
 import weakref
@@ -25,7 +26,8 @@ from helpers.session_oracle import (
 from helpers.weight_stacks import NORM_CELLS, Stack, random_weights
 
 from tf_blockrnn import LSTMState
-from tf_blockrnn.inference import Session
+from tf_blockrnn import weights as w
+from tf_blockrnn.inference import Session, Streams
 
 
 @pytest.mark.parametrize("name, threads", in_turn(STACKS, [1, 2]))
@@ -103,7 +105,7 @@ def test_steps_equal_a_run(name):
 
 def test_structure_of_states():
     def found(name):
-        return types(Session(random_weights(STACKS[name])).zero_state(2))
+        return types(Session(random_weights(STACKS[name])).initial_state(2))
 
     lstm = (LSTMState, [np.ndarray] * 2)
     assert found("gru_after") is np.ndarray
@@ -111,7 +113,7 @@ def test_structure_of_states():
     assert found("layers") == (list, [lstm] * 3)
     assert found("gru_both") == (tuple, [np.ndarray] * 2)
     assert found("both_layers") == (list, [(tuple, [lstm] * 2)] * 2)
-    state = Session(random_weights(STACKS["proj"])).zero_state(2)
+    state = Session(random_weights(STACKS["proj"])).initial_state(2)
     assert state.h.shape == (2, 7) and state.cs.shape == (2, 18)
     assert not state.h.any() and not state.cs.any()
 
@@ -279,3 +281,45 @@ def test_properties():
     weights = sum(4 * 12 * (inputs + 12 + 1) for inputs in (5, 5, 24, 24))
     assert weights * 4 <= session.nbytes < 4 * weights * 4
     assert "lstm" in repr(session) and "threads=3" in repr(session)
+
+
+def test_initial_states_that_are_weights():
+    """They are the state where a call has none, also of a new stream."""
+    weights = random_weights(Stack("lstm", inputs=5, units=8, layers=2)).astype(F32)
+    h0, c0 = normal(8), normal(8)
+    learned = w.LayerWeights(dataclasses.replace(weights.layers[1].forward, h0=h0, c0=c0))
+    session = Session(dataclasses.replace(weights, layers=[weights.layers[0], learned]))
+    x, zeros = normal(3, 7, 5), np.zeros((3, 8), "f4")
+    state = [(zeros, zeros), tuple(np.tile(row, (3, 1)) for row in (h0, c0))]
+    wanted = Session(weights).run(x, state=state)
+    assert_same(session.run(x), wanted)
+    assert_same(session.run(x, state=session.initial_state(3)), wanted)
+    assert_same(session.step(x[:, 0]), Session(weights).step(x[:, 0], state=state))
+    streams = Streams(session, 3)
+    np.testing.assert_array_equal(
+        streams.step([streams.join(), streams.join(state=session.initial_state(1))], x[:2, 0]),
+        wanted[0][:2, 0],
+    )
+    zero = [(zeros, zeros)] * 2
+    assert_same(session.run(x, state=zero), Session(weights).run(x))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
+def test_modules_and_states_of_pytorch(kind, options):
+    import torch
+
+    module = getattr(torch.nn, kind)(5, 8, batch_first=True, **options)
+    session, x = Session(module), normal(3, 7, 5)
+    h = normal(4 if options else 1, 3, 8)
+    state = (h, -h) if kind == "LSTM" else h
+    with torch.no_grad():
+        y, last = module(*torch.utils._pytree.tree_map(torch.from_numpy, (x, state)))
+    found, new = session.run(x, state=state)
+    np.testing.assert_allclose(found, y.numpy(), rtol=0, atol=1e-6)
+    for one, other in zip(
+        *(part if kind == "LSTM" else [part] for part in (session.to_torch_state(new), last)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other.numpy(), rtol=0, atol=1e-6)
+    assert_same(session.run(x, state=session.to_torch_state(new)), session.run(x, state=new))

@@ -39,8 +39,9 @@ def test_malformed_sessions(tmp_path):
     message = "layer 0: inputs, units and outputs must be at most 133144 in int8"
     deep = w.RecurrentWeights("rnn_relu", [w.LayerWeights(deep)])
     refused(f"Session: {message}, whose sums are int32, got 133145", Session, deep, "int8")
-    for source in (None, 3, [], [weights], {}, weights.layers[0], np.ones(3)):
+    for source in (None, 3, [], [weights], weights.layers[0], np.ones(3)):
         _wrong_type("Session: source must be a weights.RecurrentWeights", Session, source)
+    refused("Session: source: the mapping has no recurrent layer", Session, {})
     refused("there is no such file", Session, tmp_path / "none.npz")
     np.savez(tmp_path / "other.npz", format=np.array(3))
     refused("Session: source: the file's format must be one str", Session, tmp_path / "other.npz")
@@ -88,7 +89,7 @@ def test_malformed_states(lstm):
     _wrong_type(f"state.h {real}", lstm.step, x, state=(h.astype(complex), cs))
     _wrong_type(f"state.cs {real}", lstm.step, x, state=(h, None))
     stack = Session(random_weights(Stack("gru", layers=2, directions=2, inputs=5, units=8)))
-    x, good = normal(2, 3, 5), stack.zero_state(2)
+    x, good = normal(2, 3, 5), stack.initial_state(2)
     refused("state must be a list or tuple of 2 layers' states", stack.run, x, state=good[:1])
     _wrong_type("state[1] must be a pair (forward, backward)", stack.run, x, state=[good[0], h])
     bad = [good[0], (good[1][0], h[:, :7])]
@@ -111,7 +112,7 @@ def test_lengths_state_and_out_are_keywords(lstm):
     with pytest.raises(TypeError, match="positional"):
         lstm.run(x, [3, 3])
     with pytest.raises(TypeError, match="positional"):
-        lstm.step(x[:, 0], lstm.zero_state(2))
+        lstm.step(x[:, 0], lstm.initial_state(2))
 
 
 def test_a_session_of_two_directions_has_no_step():
@@ -120,10 +121,10 @@ def test_a_session_of_two_directions_has_no_step():
     refused("Streams: session must have layers of one direction", Streams, session, 3)
 
 
-def test_zero_state_and_copies(lstm):
-    refused("Session.zero_state: batch must be an integer", lstm.zero_state, -1)
+def test_initial_state_and_copies(lstm):
+    refused("Session.initial_state: batch must be an integer", lstm.initial_state, -1)
     for batch in (1.5, None, True):
-        _wrong_type("Session.zero_state: batch must be an integer", lstm.zero_state, batch)
+        _wrong_type("Session.initial_state: batch must be an integer", lstm.initial_state, batch)
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="cannot be pickled or copied"):
             copied(lstm)
@@ -156,7 +157,7 @@ def test_out(method, cell, layers):
 
     before = [leaf.copy() for leaf in leaves(state)]
     # Arrays that are apart, those of the session, and the state itself, which comes last.
-    for target in (filled(state), session.zero_state(2), state):
+    for target in (filled(state), session.initial_state(2), state):
         y[...] = np.nan
         got_y, after = getattr(session, method)(x, state=state, out=(y, target))
         assert got_y is y and after is target
@@ -197,7 +198,7 @@ def test_malformed_out(lstm):
     read_only.flags.writeable = False
     refused("writeable=False", lstm.step, x, out=read_only)
     refused("Session.step: out must be an array or a pair", lstm.step, x, out=(y,))
-    state = lstm.zero_state(2)
+    state = lstm.initial_state(2)
     refused("out[1].cs must have the shape", lstm.step, x, out=(y, (state.h, state.cs[:1])))
     _wrong_type("out[1] must be a pair (h, cs)", lstm.step, x, out=(y, state.h))
     run = np.empty((2, 3, 7), np.float32)
@@ -211,7 +212,7 @@ def test_malformed_out(lstm):
 
 def test_out_may_not_share_memory_with_inputs():
     session = Session(random_weights(Stack("lstm", inputs=8, units=8, dtype="float32")))
-    x, state = normal(2, 8), session.zero_state(2)
+    x, state = normal(2, 8), session.initial_state(2)
     before, y = x.copy(), np.empty((2, 8), np.float32)
     share = "must not share memory with"
     refused(f"Session.step: out {share} x_t", session.step, x, out=x)

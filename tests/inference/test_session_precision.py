@@ -147,8 +147,10 @@ def test_oracle(name, precision):
         x, lengths = normal(batch, steps, session.input_size), _lengths(batch, steps)
         _assert_oracle(weights, precision, x, lengths, random_state(session, batch))
         every = np.full(batch, steps)
-        _assert_oracle(weights, precision, x, every, session.zero_state(batch))
-        assert_same(session.run(x), session.run(x, lengths=every, state=session.zero_state(batch)))
+        _assert_oracle(weights, precision, x, every, session.initial_state(batch))
+        assert_same(
+            session.run(x), session.run(x, lengths=every, state=session.initial_state(batch))
+        )
 
 
 @pytest.mark.parametrize("name, precision", in_turn(LARGE, LOW))

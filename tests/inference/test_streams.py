@@ -36,7 +36,7 @@ def test_bits_of_each_stream_alone(name, precision):
     alone = {}
     for time in range(30):
         if time % 3 == 0 and len(streams) < 12:
-            alone[streams.join()] = session.zero_state(1)
+            alone[streams.join()] = session.initial_state(1)
         if time % 7 == 6:
             gone = list(alone)[time % len(alone)]
             streams.leave(gone)

@@ -50,7 +50,11 @@ def test_older_readers_refuse_what_they_would_drop(stack, version):
             {"format": np.array("another")},
             "format must be 'tf_blockrnn.weights', got 'another'",
         ),
-        (GRU, {"version": np.array(3)}, "version must be 1 or 2, got 3: it was written by another"),
+        (
+            GRU,
+            {"version": np.array(4)},
+            "version must be 1 or 2 or 3, got 4: it was written by another",
+        ),
         (GRU, {"layers.0.forward.w_h": None}, "incomplete: layers.0.forward.w_h is missing"),
         (
             GRU,

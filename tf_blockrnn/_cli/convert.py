@@ -39,7 +39,8 @@ _DESCRIPTION = """Converts the weights of recurrent layers between frameworks.
 
 IN is one of
   a Keras model, .keras or HDF5, or HDF5 weights, of Keras 2 or 3
-  a PyTorch state dict, also of haste's layers with layer normalisation
+  a PyTorch state dict, also of haste's layers with layer normalisation, in a checkpoint of any
+    nesting or in safetensors; a TorchScript or torch.export archive
   an ONNX model
   weights written by --to npz
   the prefix of a TensorFlow 1 checkpoint
@@ -107,6 +108,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=("before", "after"),
         help="for HDF5 weights of a gru without biases, whose shape would determine it: whether "
         "the reset gate acts before or after the GEMM",
+    )
+    parser.add_argument(
+        "--recurrent-activation",
+        choices=("sigmoid", "hard_sigmoid"),
+        help="for HDF5 weights: the recurrent_activation of the layers, whose default was "
+        "hard_sigmoid before Keras 2.3",
     )
     parser.add_argument(
         "--package",
@@ -194,6 +201,7 @@ def _convert(options: argparse.Namespace) -> None:
         forget_bias=options.forget_bias,
         cell_clip=options.cell_clip,
         reset=options.reset,
+        recurrent_activation=options.recurrent_activation,
     )
     _say(f"reading {options.source}")
     contents = _files.read(options.source, read_options)

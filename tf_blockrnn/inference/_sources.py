@@ -1,77 +1,39 @@
-"""The sources of a session: weights, layers of Keras, and files."""
+"""The sources of a session: whatever `weights.read` reads, in float32."""
 
 from __future__ import annotations
 
-import os
-import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights._read import contents_of, warn_of_assumptions
 from tf_blockrnn.weights.layer import RecurrentWeights
 
-_EXPECTED = (
-    "Session: source must be a weights.RecurrentWeights, a Keras layer or a list of them, or the "
-    "path of a file"
-)
 
-
-def weights_of(source: Any) -> RecurrentWeights:
-    """The weights of a source, in float32.
+def weights_of(
+    source: Any, layer: str | Sequence[str] | None, options: Mapping[str, Any], stacklevel: int
+) -> RecurrentWeights:
+    """The weights of a source, in float32; warns of what is assumed.
 
     Raises:
-      TypeError: it is not a source.
-      ValueError: its content cannot be read.
+      What `weights.read` does; the messages begin with "Session: source".
     """
-    if isinstance(source, RecurrentWeights):
-        found = source
-    elif isinstance(source, (str, os.PathLike)):
-        found = _of_file(os.fspath(source))
-    else:
-        found = _of_layers(source)
-    return found if found.dtype == np.float32 else found.astype(np.dtype(np.float32))
-
-
-def _of_file(path: str) -> RecurrentWeights:
-    from tf_blockrnn.weights._file_format import ReadOptions
-    from tf_blockrnn.weights._files import read
-
     try:
-        contents = read(path, ReadOptions())
-    except UnsupportedError:
-        raise
-    except ValueError as error:
-        raise ValueError(
-            f"Session: source: {error}. A file for which options are needed can be converted: "
-            f"python -m tf_blockrnn convert {path} weights.npz"
-        ) from error
+        contents = contents_of(source, layer, options)
+    except (TypeError, ValueError) as error:
+        kinds = UnsupportedError, TypeError, ValueError
+        kind = next(one for one in kinds if isinstance(error, one))
+        text = str(error)
+        where = "Session: " if text.startswith("source ") else "Session: source: "
+        raise kind(where + text) from error
     if contents.reverse:
         raise UnsupportedError(
-            "Session: source must be of layers that begin with the first step, but those in "
-            f"{path} begin with the last. Convert the file (python -m tf_blockrnn convert) and "
+            "Session: source must be of layers that begin with the first step, but "
+            f"{', '.join(contents.layers)} begins with the last. Pass weights.read(source), and "
             "reverse the steps of inputs and outputs"
         )
-    return contents.weights
-
-
-def _of_layers(source: Any) -> RecurrentWeights:
-    # A layer's class has been imported with Keras.
-    keras = sys.modules.get("keras")
-    layers = source if isinstance(source, (list, tuple)) else [source]
-    of_keras = keras is not None and all(isinstance(one, keras.layers.Layer) for one in layers)
-    if not layers or not of_keras:
-        raise TypeError(f"{_EXPECTED}, got {_described(source)}")
-    from tf_blockrnn.weights.keras import from_keras
-
-    try:
-        return from_keras(source)
-    except TypeError as error:
-        raise TypeError(f"{_EXPECTED}: {error}") from error
-
-
-def _described(source: Any) -> str:
-    if isinstance(source, (list, tuple)):
-        names = dict.fromkeys(type(one).__name__ for one in source)
-        return f"a {type(source).__name__} of {', '.join(names) or 'nothing'}"
-    return type(source).__name__
+    warn_of_assumptions(contents, stacklevel + 1)
+    found = contents.weights
+    return found if found.dtype == np.float32 else found.astype(np.dtype(np.float32))

@@ -14,7 +14,7 @@ import numpy as np
 
 from tf_blockrnn._types import LSTMState
 from tf_blockrnn.inference._arrays import FLOAT32, address, dense
-from tf_blockrnn.weights._checks import check_shape
+from tf_blockrnn.weights._checks import check_shape, to_array
 from tf_blockrnn.weights.layer import RecurrentWeights
 
 _empty = np.empty
@@ -43,6 +43,32 @@ def _level_of(weights: RecurrentWeights) -> _Level | None:
         return layers[0]
     names = tuple(f"[{number}]" for number in range(len(layers)))
     return _Level(names, layers, list, f"a list or tuple of {len(layers)} layers' states")
+
+
+def initial_parts(weights: RecurrentWeights) -> list[np.ndarray] | None:
+    """One row for each part of a state, h0 and c0 or zeros; None if all are zeros."""
+    given = [
+        (value, width)
+        for _, _, one in weights.named_directions()
+        for value, width in ((one.h0, one.output_size), (one.c0, one.units))[: _states_of(weights)]
+    ]
+    if all(value is None for value, _ in given):
+        return None
+    return [np.zeros(width, FLOAT32) if value is None else value for value, width in given]
+
+
+def _states_of(weights: RecurrentWeights) -> int:
+    return 2 if weights.cell in _WITH_CELL_STATE else 1
+
+
+def _unstacked(state: Any, states: int, parts: int) -> list[Any] | None:
+    """The parts of a state in PyTorch's form: h or (h, c), [L · D, B, width]; None for others."""
+    stacks = state if isinstance(state, (tuple, list)) else [state]
+    if len(stacks) != states or any(getattr(one, "ndim", 0) != 3 for one in stacks):
+        return None
+    if any(len(one) * states != parts for one in stacks):
+        return None
+    return [row for rows in zip(*map(to_array, stacks), strict=True) for row in rows]
 
 
 def _leaves(level: _Level | None, name: str = "") -> Iterator[str]:
@@ -96,7 +122,7 @@ class StateLayout:
     def __init__(self, weights: RecurrentWeights):
         self._level = _level_of(weights)
         self.names = tuple(_leaves(self._level))
-        states = 2 if weights.cell in _WITH_CELL_STATE else 1
+        self._states = states = _states_of(weights)
         self.widths = tuple(
             width
             for _, _, one in weights.named_directions()
@@ -139,13 +165,26 @@ class StateLayout:
           TypeError: it is another structure.
           ValueError: a level has another length.
         """
-        if self._level is None:
-            return (state,)
         if self._is_lstm and type(state) is LSTMState:
             return state
+        if (unstacked := _unstacked(state, self._states, len(self.widths))) is not None:
+            return unstacked
+        if self._level is None:
+            return (state,)
         found: list[Any] = []
         _collect(where, self._level, state, found)
         return found
+
+    def stacked(self, where: str, state: Any) -> Any:
+        """A state in PyTorch's form."""
+        if any(self.widths[n] != self.widths[n % self._states] for n in range(len(self.widths))):
+            raise ValueError(
+                f"{where} must be of layers of one size for PyTorch's form, got the widths "
+                f"{', '.join(map(str, self.widths))}"
+            )
+        parts = self.parts(where, state)
+        stacks = tuple(np.stack(parts[n :: self._states]) for n in range(self._states))
+        return stacks if self._states > 1 else stacks[0]
 
     def dense(self, where: str, state: Any, batch: int) -> Dense:
         """A state as one array.

@@ -13,7 +13,7 @@ from tf_blockrnn.inference import _library
 from tf_blockrnn.inference._arrays import FLOAT32, address, dense, numbers, whole_number
 from tf_blockrnn.inference._out import Out
 from tf_blockrnn.inference._sources import weights_of
-from tf_blockrnn.inference._states import StateLayout
+from tf_blockrnn.inference._states import StateLayout, initial_parts
 from tf_blockrnn.weights._checks import check_shape, one_of
 from tf_blockrnn.weights.layer import RecurrentWeights
 
@@ -38,23 +38,31 @@ class Session:
     state that is passed in may consist of tuples, lists and arrays of any real type. A backward
     direction begins with the last step, and ends with the first one.
 
+    For PyTorch's modules the state may also be theirs, h or (h, c), [L · D, B, width];
+    `to_torch_state` returns that form.
+
     Args:
-      source: `weights.RecurrentWeights`; a built Keras layer or a list of them, as
-        `weights.from_keras` takes them; or the path of a file that `python -m tf_blockrnn convert`
-        reads without options, such as an .npz file of `weights.to_npz`. The weights are copied.
-        Weights of other types are converted to float32, which rounds float64. The outputs of two
-        directions are concatenated, whatever the source's `merge_mode`.
+      source: what `weights.read` takes: the path of a file of any of the frameworks; a Keras layer,
+        a list of them or a model; a PyTorch module or state dict; an ONNX model; or
+        `weights.RecurrentWeights`. The weights are copied. Weights of other types are converted to
+        float32, which rounds float64.
       precision: "float32"; "bfloat16" or "int8" store the weights in fewer bits, int8 up to 133,144
         inputs and units.
       threads: number of threads that a call may use, including the calling one, at least 1. The
         session has a pool for the others.
+      layer, **options: which layer of the source, and what the source does not record, as for
+        `weights.read`.
 
     Raises:
       TypeError: an argument has the wrong type.
       ValueError: an argument has a wrong value, or the source cannot be read.
       UnsupportedError: the converters cannot read the source.
+      ModuleNotFoundError: a package that the source's form needs is missing.
       MemoryError: there is not enough memory for the packed weights.
       RuntimeError: no engine runs on this processor.
+
+    Warns:
+      weights.AssumptionWarning: for each assumption about what the source does not record.
 
     Example:
       >>> import numpy as np
@@ -75,16 +83,20 @@ class Session:
         source: RecurrentWeights | str | os.PathLike | Any,
         precision: str = "float32",
         threads: int = 1,
+        *,
+        layer: str | Sequence[str] | None = None,
+        **options: Any,
     ):
         one_of("Session: precision", precision, _library.PRECISIONS)
         threads = whole_number("Session: threads", threads, 1, _MOST_THREADS)
-        weights = weights_of(source)
+        weights = weights_of(source, layer, options, stacklevel=2)
         self._precision, self._threads = precision, threads
         self._cell, self._num_layers = weights.cell, weights.num_layers
         self._input_size = weights.input_size
         self._output_size = weights.layers[-1].output_size
         self._has_step = all(layer.directions == 1 for layer in weights.layers)
         self._layout = StateLayout(weights)
+        self._initial = initial_parts(weights)
         self._handle, destroy = _library.create(weights, precision, threads)
         # At exit another thread may still be in a call.
         weakref.finalize(self, destroy, self._handle).atexit = False
@@ -139,8 +151,8 @@ class Session:
             "another from the same source"
         )
 
-    def zero_state(self, batch: int) -> Any:
-        """The state before the first step, which is zero.
+    def initial_state(self, batch: int) -> Any:
+        """The state before the first step where a call has none: h0 and c0 of the weights, or zero.
 
         Args:
           batch: B, the number of rows.
@@ -152,11 +164,38 @@ class Session:
           TypeError: batch is no integer.
           ValueError: batch is below 0.
         """
-        batch = whole_number("Session.zero_state: batch", batch, 0)
+        batch = whole_number("Session.initial_state: batch", batch, 0)
+        return self._layout.structure(self._initial_rows(batch))
+
+    def _initial_rows(self, batch: int) -> list[np.ndarray]:
         _, parts = self._layout.new_parts(batch)
-        for part in parts:
-            part[...] = 0
-        return self._layout.structure(parts)
+        for part, row in zip(parts, self._initial or [0] * len(parts), strict=True):
+            part[...] = row
+        return parts
+
+    def to_torch_state(self, state: Any) -> Any:
+        """A state in the form of PyTorch's modules.
+
+        Args:
+          state: in the structure of the session's states.
+
+        Returns:
+          h [L · D, B, P], or (h, c) with c [L · D, B, H], of NumPy arrays.
+
+        Raises:
+          TypeError: state is of another structure.
+          ValueError: the layers differ in size or number of directions.
+
+        Example:
+          >>> import numpy as np, torch
+          >>> from tf_blockrnn import inference
+          >>> session = inference.Session(torch.nn.LSTM(3, 4, num_layers=2))
+          >>> _, state = session.run(np.ones([5, 7, 3]))
+          >>> h, c = session.to_torch_state(state)
+          >>> h.shape, c.shape
+          ((2, 5, 4), (2, 5, 4))
+        """
+        return self._layout.stacked("Session.to_torch_state: state", state)
 
     def run(
         self,
@@ -173,7 +212,8 @@ class Session:
             in float32.
           lengths: the length of each row, integers [B] in 0..T. Later outputs are zeros, and the
             state is that of the row's last step. None: all are T.
-          state: the state before the first step, in the structure of the class; None: zeros.
+          state: the state before the first step, in the structure of the class; None: that of
+            `initial_state`, zeros if no weight says otherwise.
           out: a C-contiguous array of float32, [B, T, D · P], to which the outputs are written; or
             a pair of it and a state of such arrays, to which the new state is written. That state
             may be `state`; otherwise written arrays must not overlap others. None: new arrays.
@@ -197,6 +237,8 @@ class Session:
         if lengths is not None:
             lengths = _lengths(lengths, batch, steps)
             lengths_at = lengths.ctypes.data
+        if state is None and self._initial:
+            state = self._layout.structure(self._initial_rows(batch))
         old = None if state is None else self._layout.dense("Session.run: state", state, batch)
         if out is None:
             y = _empty((batch, steps, self._output_size), FLOAT32)
@@ -222,7 +264,8 @@ class Session:
         Args:
           x_t: input, [B, I], of any real floating or integer type and with any strides; computed in
             float32.
-          state: the state before the step, in the structure of the class; None: zeros.
+          state: the state before the step, in the structure of the class; None: that of
+            `initial_state`.
           out: a C-contiguous array of float32, [B, P], to which the output is written; or a pair of
             it and a state of such arrays, to which the new state is written. That state may be
             `state`; otherwise written arrays must not overlap others. None: new arrays.
@@ -245,6 +288,8 @@ class Session:
         if len(shape) != 2 or shape[1] != self._input_size:
             check_shape("Session.step: x_t", x, "[B, I]", (None, self._input_size))
         batch = shape[0]
+        if state is None and self._initial:
+            state = self._layout.structure(self._initial_rows(batch))
         old = None if state is None else self._layout.dense("Session.step: state", state, batch)
         if out is None:
             y = _empty((batch, self._output_size), FLOAT32)

@@ -95,7 +95,7 @@ class Streams:
         """Adds a stream.
 
         Args:
-          state: its state before its first step, of one row; None: zeros.
+          state: its state before its first step, of one row; None: `session.initial_state(1)`.
 
         Returns:
           The stream's id. Ids are never reused.
@@ -154,7 +154,8 @@ class Streams:
 
         Args:
           stream: its id.
-          state: of one row, in the structure of the session's states; None: zeros.
+          state: of one row, in the structure of the session's states; None:
+            `session.initial_state(1)`.
 
         Raises:
           TypeError: an argument is of another type.
@@ -233,5 +234,6 @@ class Streams:
         return parts
 
     def _write(self, slot: int, parts: Sequence[np.ndarray] | None) -> None:
-        for number, all_rows in enumerate(self._slots):
-            all_rows[slot] = 0 if parts is None else parts[number][0]
+        parts = self._session._initial_rows(1) if parts is None else parts
+        for all_rows, part in zip(self._slots, parts, strict=True):
+            all_rows[slot] = part[0]

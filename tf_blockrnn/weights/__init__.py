@@ -12,6 +12,8 @@ gate order. For each framework there is a function that reads weights and one th
     from_haste, to_haste                     haste's LayerNormLSTM and LayerNormGRU
     from_npz, to_npz                         an .npz file of NumPy, without any framework
 
+`read` takes any of these, and files, and finds the recurrent layers in them by name.
+
 A conversion is exact, bit for bit, where the target can represent the weights. Otherwise it raises
 `UnsupportedError`, as for anything in a source that `RecurrentWeights` cannot represent. Where a
 target stores only a sum (of two biases), the docstring says so. All functions raise ValueError for
@@ -32,6 +34,7 @@ from typing import Any as _Any
 
 from tf_blockrnn.weights._cells import GATES
 from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights._read import AssumptionWarning, read
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 # A module is imported on the first use of one of its functions: Keras takes seconds.
@@ -49,10 +52,12 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 __all__ = [
     "GATES",
+    "AssumptionWarning",
     "DirectionWeights",
     "LayerWeights",
     "RecurrentWeights",
     "UnsupportedError",
+    "read",
     *_MODULE_OF,
 ]
 

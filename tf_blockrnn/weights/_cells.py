@@ -26,6 +26,7 @@ CELLS_WITH = {
     "norm_x": NORM_CELLS,
     "norm_h": NORM_CELLS,
     "norm_c": ("layer_norm_lstm",),
+    "c0": ("lstm", "layer_norm_lstm"),
 }
 
 

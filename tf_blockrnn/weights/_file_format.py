@@ -7,7 +7,7 @@ Written. They are listed in _files.py.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from tf_blockrnn.weights._formats import first_of_one_kind
@@ -30,6 +30,10 @@ class ReadOptions:
       scope, forget_bias: for a TensorFlow 1 checkpoint.
       cell_clip: for a TensorFlow 1 checkpoint or Keras' HDF5 weights.
       reset: for Keras' HDF5 weights of a gru without biases: "before" or "after" the GEMM.
+      recurrent_activation: for Keras' HDF5 weights: "sigmoid" or "hard_sigmoid".
+
+    Raises:
+      UsageError: an option has none of its values.
     """
 
     layers: tuple[str, ...] = ()
@@ -38,6 +42,28 @@ class ReadOptions:
     forget_bias: float | None = None
     cell_clip: float | None = None
     reset: str | None = None
+    recurrent_activation: str | None = None
+
+    def __post_init__(self):
+        for name, known in _CHOICES.items():
+            if (given := getattr(self, name)) not in (None, *known):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} must be {' or '.join(known)}, got {given!r}"
+                )
+
+    def require(self, what: str, options: Collection[str]) -> None:
+        """Refuses options that a kind of source does not have.
+
+        Raises:
+          UsageError: an option is given that is not one of these.
+        """
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) not in (None, ()) and field.name not in options:
+                option = field.name.replace("_", "-").replace("layers", "layer")
+                raise UsageError(f"--{option} does not apply to {what}")
+
+
+_CHOICES = {"reset": ("before", "after"), "recurrent_activation": ("sigmoid", "hard_sigmoid")}
 
 
 class FileContents(NamedTuple):
@@ -47,7 +73,7 @@ class FileContents(NamedTuple):
       weights: those of the selected layers.
       layers: their names in the file.
       reverse: whether they are layers of one direction from the last step to the first.
-      notes: properties of the layers, in the file or missing there, that are not part of weights.
+      notes: what is assumed, and what the file has and weights do not record. `read` warns of each.
     """
 
     weights: RecurrentWeights
@@ -93,21 +119,23 @@ def assumed_order(chosen: Mapping[str, object]) -> tuple[str, ...]:
     )
 
 
-def select(found: Mapping[str, _T], wanted: Sequence[str], what: str = "layer") -> dict[str, _T]:
+def select(
+    found: Mapping[str, _T], wanted: Sequence[str], what: str = "layer", of: str = "the file"
+) -> dict[str, _T]:
     """The selected layers, in that order; the only layer if none is selected."""
     if not found:
-        raise UsageError(f"the file has no recurrent {what}")
+        raise UsageError(f"{of} has no recurrent {what}")
     names = ", ".join(name or '""' for name in found)
     if not wanted:
         if len(found) > 1:
             raise UsageError(
-                f"the file has several recurrent {what}s: {names}. Select with --layer; several, "
+                f"{of} has several recurrent {what}s: {names}. Select with --layer; several, "
                 "separated by commas, become a stack"
             )
         return dict(found)
     for name in wanted:
         if name not in found:
-            raise UsageError(f"the file has no recurrent {what} {name!r}; it has {names}")
+            raise UsageError(f"{of} has no recurrent {what} {name!r}; it has {names}")
         if list(wanted).count(name) > 1:
             raise UsageError(f"--layer has {name!r} more than once")
     return {name: found[name] for name in wanted}

@@ -211,7 +211,11 @@ def read_onnx(path: str, options: ReadOptions) -> FileContents:
         model = onnx.load(path, format="protobuf")
     except DecodeError as error:
         raise ValueError(f"the file is not an ONNX model: {error}") from None
-    chosen = select(named_nodes(model), options.layers, "node")
+    return read_model(model, options)
+
+
+def read_model(model: onnx.ModelProto, options: ReadOptions) -> FileContents:
+    chosen = select(named_nodes(model), options.layers, "node", "the model")
     check_stack(model, list(chosen.values()))
     nodes = {name: read_node(found) for name, found in chosen.items()}
     reverse = {node.direction == "reverse" for node in nodes.values()}

@@ -32,19 +32,14 @@ def read_tf1(path: str, options: ReadOptions) -> FileContents:
 def _assumptions_of_tf1(cell: Cell, options: ReadOptions) -> tuple[str, ...]:
     """What a checkpoint does not record, and what is taken for it."""
     notes = []
-    if cell.cell == "lstm":
-        given = options.forget_bias
+    if cell.cell == "lstm" and options.forget_bias is None:
         notes.append(
             f"assumed: forget_bias={cell.forget_bias:g}, TensorFlow's default (--forget-bias)"
-            if given is None
-            else f"given: forget_bias={given:g}"
         )
-    if "cell_clip" in cell.has and not options.cell_clip:
+    if "cell_clip" in cell.has and options.cell_clip is None:
         notes.append(
             "assumed: no cell_clip (--cell-clip); the LSTM block cells of early releases clip at 3"
         )
-    elif "cell_clip" in cell.has:
-        notes.append(f"given: cell_clip={options.cell_clip:g}")
     if "projection" in cell.has:
         notes.append("assumed: no proj_clip, which would bound the projection")
     notes.append(

@@ -1,13 +1,14 @@
-"""State dicts of PyTorch modules, and of haste's layers with layer normalisation."""
+"""PyTorch's state dicts and archives, also of haste's layers with layer normalisation."""
 
 from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping
-from typing import Any
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from tf_blockrnn.weights._checks import first_line, to_tensor
+from tf_blockrnn.weights._checks import UnsupportedError, bfloat16, first_line, to_tensor
 from tf_blockrnn.weights._file_format import (
     FileContents,
     Job,
@@ -21,77 +22,235 @@ from tf_blockrnn.weights._file_format import (
 from tf_blockrnn.weights.haste import NAMES as HASTE_NAMES
 from tf_blockrnn.weights.haste import from_haste
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
-from tf_blockrnn.weights.torch import NAMES, from_torch, to_torch
+from tf_blockrnn.weights.torch import NAMES, foreign_error, from_torch, is_foreign, to_torch
+
+_ARRAYS = "|".join(NAMES.values())
+# The name of an array of a layer, behind the prefix of its layer.
+_OWN = re.compile(rf"(.*?)(({_ARRAYS})(_l\d+(_reverse)?)?|gamma)")
+# Names that programs give to initial states which are parameters.
+_STATE = re.compile(
+    r"(.*[._])?([hc]_?0|([hc]|hidden|cell|state)_?init|init(ial)?_?(h|c|hidden|cell|states?))"
+)
+_DEPTH = 8  # of mappings in a checkpoint
+_MOST_NAMES = 12  # in an error
 
 
-def _state_dict(path: str) -> dict[str, Any]:
+# ---- sources
+
+
+def _loaded(path: str) -> Any:
+    """What a file of PyTorch holds; an archive's state dict."""
     import torch
 
+    kind = _kind_of_archive(path)
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        if kind == "torch.export":
+            return torch.export.load(path).state_dict
+        if kind == "TorchScript":
+            return torch.jit.load(path, map_location="cpu").state_dict()
+        return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # errors of pickle, torch and zipfile
         # Those of pickle contain PyTorch's advice how to let the file run code.
         cause = "" if isinstance(error, pickle.UnpicklingError) else f": {first_line(error)}"
         raise ValueError(
-            "the file is not a state dict, torch.save(module.state_dict(), ...), that PyTorch can "
-            f"load without running code{cause}"
+            f"the file is not an intact archive of {kind}{cause}"
+            if kind
+            else "the file is not a state dict, torch.save(module.state_dict(), ...), that PyTorch "
+            f"can load without running code{cause}"
         ) from None
-    for key in ("state_dict", "model_state_dict", "model"):
-        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
-            found = found[key]
+
+
+def _kind_of_archive(path: str) -> str | None:
+    try:
+        with zipfile.ZipFile(path) as file:
+            names = [name.partition("/")[2] for name in file.namelist()]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return None
+    if "archive_format" in names:
+        return "torch.export"
+    return "TorchScript" if any(name.startswith("code/") for name in names) else None
+
+
+def read_torch(path: str, options: ReadOptions) -> FileContents:
+    found = _loaded(path)
     if not isinstance(found, Mapping):
         raise ValueError(f"the file has no state dict, but an object of {type(found).__name__}")
-    return dict(found)
+    return read_mapping(found, options, "the file")
 
 
-def _is_of_haste(state: Mapping[str, Any], prefix: str) -> bool:
-    """Whether haste's layer with layer normalisation has its weights below the prefix."""
-    return all(f"{prefix}{name}" in state for name in ("kernel", "recurrent_kernel", "gamma"))
+def read_safetensors(path: str, options: ReadOptions) -> FileContents:
+    import safetensors
+
+    try:
+        found = _load_safetensors(path)
+    except (safetensors.SafetensorError, KeyError) as error:
+        raise ValueError(
+            f"the file is not an intact safetensors file: {first_line(error)}"
+        ) from None
+    return read_mapping(found, options, "the file")
 
 
-def _read_haste(state: Mapping[str, Any], prefix: str, options: ReadOptions) -> RecurrentWeights:
+def _load_safetensors(path: str) -> dict[str, Any]:
+    import safetensors.numpy
+
+    try:
+        return safetensors.numpy.load_file(path)
+    except TypeError:  # NumPy has no type of that name: bfloat16, until ml_dtypes is imported
+        bfloat16()
+        return safetensors.numpy.load_file(path)
+
+
+def read_module(module: Any, options: ReadOptions) -> FileContents:
+    """Reads a module that is or has recurrent layers of PyTorch."""
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        return read_mapping(module.state_dict(), options, "the module")
+    layers = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
+    layers += (torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell)
+    found = {name: one for name, one in module.named_modules() if isinstance(one, layers)}
+    if not found:
+        kinds = dict.fromkeys(_class_name(type(one)) for one in module.modules())
+        raise UnsupportedError(
+            "the module has no torch.nn.LSTM, GRU or RNN, but "
+            f"{', '.join(list(kinds)[:_MOST_NAMES])}"
+        )
+    chosen = select(found, options.layers, of="the module")
+    parts = [from_torch(one) for one in chosen.values()]
+    notes = _states_among(dict(module.named_parameters()))
+    return FileContents(stacked(parts), tuple(chosen), notes=notes + assumed_order(chosen))
+
+
+def _class_name(kind: type) -> str:
+    own = kind.__module__.startswith("torch.nn.modules.")
+    return kind.__name__ if own else f"{kind.__module__}.{kind.__name__}"
+
+
+# ---- state dicts
+
+
+class _Place(NamedTuple):
+    """Where a layer's arrays are: their state dict, and what their names begin with."""
+
+    state: Mapping[str, Any]
+    prefix: str
+
+
+def _is_of_haste(place: _Place) -> bool:
+    """Whether haste's layer with layer normalisation has its weights there."""
+    names = ("kernel", "recurrent_kernel", "gamma")
+    return all(f"{place.prefix}{name}" in place.state for name in names)
+
+
+def _state_dicts(
+    found: Mapping[Any, Any], where: str = "", depth: int = _DEPTH
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The mappings of names to arrays, at any depth, with the names that lead to them."""
+    yield where, {key: one for key, one in found.items() if not isinstance(one, Mapping)}
+    for key, value in found.items():
+        if isinstance(value, Mapping) and depth:
+            yield from _state_dicts(value, f"{where}{key}/", depth - 1)
+
+
+def _places(found: Mapping[Any, Any]) -> dict[str, _Place]:
+    """The layers by name; of a nested mapping with several, a name begins with where it is."""
+    by_state = []
+    for where, state in _state_dicts(found):
+        matches = (_OWN.fullmatch(key) for key in state if isinstance(key, str))
+        places = {
+            match[1]: _Place(state, match[1])
+            for match in matches
+            if match and (match[3] or _is_of_haste(_Place(state, match[1])))
+        }
+        if places:
+            by_state.append((where, places))
+    return {
+        ((where if len(by_state) > 1 else "") + prefix).rstrip("./"): place
+        for where, places in by_state
+        for prefix, place in places.items()
+    }
+
+
+def _none_error(found: Mapping[Any, Any], of: str) -> ValueError:
+    """The error for a mapping without recurrent weights: what it has instead."""
+    if foreign := [key for _, state in _state_dicts(found) for key in state if is_foreign(key)]:
+        return foreign_error(foreign[0])
+    shown = ", ".join(repr(key) for key in list(found)[:_MOST_NAMES])
+    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+    return UsageError(
+        f"{of} has no recurrent layer with PyTorch's names, such as 'rnn.weight_ih_l0', at any "
+        f"depth; its keys are {shown or 'none'}{more}"
+    )
+
+
+def read_mapping(found: Mapping[Any, Any], options: ReadOptions, of: str) -> FileContents:
+    """Reads a state dict, or a mapping that has one at any depth.
+
+    of: what the mapping is, for errors.
+    """
+    places = _places(found)
+    if not places:
+        raise _none_error(found, of)
+    chosen = select(places, options.layers, of=of)
+    parts, notes = [], []
+    for name, place in chosen.items():
+        if _is_of_haste(place):
+            parts.append(_read_haste(place, options))
+            notes.append(f"assumed: {name or 'the module'} is of haste_pytorch, by its names")
+        else:
+            parts.append(_read_layer(name, place, options, notes))
+    if not all(map(_is_of_haste, chosen.values())):
+        notes.append(
+            "assumed: modules of PyTorch's own classes, whose weights are all that a state dict has"
+        )
+    notes += _states_among({key: 0 for place in chosen.values() for key in place.state})
+    notes += assumed_order(chosen)
+    return FileContents(stacked(parts), tuple(chosen), notes=tuple(notes))
+
+
+def _states_among(names: Iterable[Any]) -> tuple[str, ...]:
+    """A note for each name that may be one of an initial state, which no module of PyTorch has."""
+    return tuple(
+        f"not converted: {name!r} may be a learned initial state, DirectionWeights' h0 or c0"
+        for name in names
+        if isinstance(name, str) and _STATE.fullmatch(name)
+    )
+
+
+def _read_haste(place: _Place, options: ReadOptions) -> RecurrentWeights:
     # The state dict of a model also has the keys of its other parts.
+    own = {name: f"{place.prefix}{name}" for name in HASTE_NAMES}
     weights = from_haste(
-        {name: state[f"{prefix}{name}"] for name in HASTE_NAMES if f"{prefix}{name}" in state}
+        {name: place.state[key] for name, key in own.items() if key in place.state}
     )
     if options.cell not in (None, weights.cell):
         raise UsageError(f"--cell is {options.cell}, the weights are of haste's {weights.cell}")
     return weights
 
 
-def read_torch(path: str, options: ReadOptions) -> FileContents:
-    state = _state_dict(path)
-    own = re.compile(rf"(.*?)(({'|'.join(NAMES.values())})(_l\d+(_reverse)?)?|gamma)")
-    prefixes = {
-        key: match[1]
-        for key in state
-        if (match := own.fullmatch(key)) and (match[3] or _is_of_haste(state, match[1]))
-    }
-    found = {prefix.rstrip("."): prefix for prefix in prefixes.values()}
-    chosen = select(found, options.layers)
-    parts, notes = [], []
-    for name, prefix in chosen.items():
-        if _is_of_haste(state, prefix):
-            parts.append(_read_haste(state, prefix, options))
-            notes.append(f"assumed: {name or 'the module'} is of haste_pytorch, by its names")
-            continue
-        arrays = state
-        if not prefix:  # the state dict of a model also has the keys of its other parts
-            arrays = {key: state[key] for key, above in prefixes.items() if not above}
-            if others := [key for key in state if key not in arrays]:
-                notes.append(f"not converted from the state dict: {', '.join(others)}")
-        try:
-            parts.append(from_torch(arrays, cell=options.cell, prefix=prefix))
-        except ValueError as error:
-            if "cell must be given" in str(error):
-                raise UsageError(f"{name}: specify its cell with --cell: {error}") from None
-            raise
-    if not all(_is_of_haste(state, prefix) for prefix in chosen.values()):
-        notes.append(
-            "assumed: modules of PyTorch's own classes, whose weights are all that a state dict has"
-        )
-    notes += assumed_order(chosen)
-    return FileContents(stacked(parts), tuple(chosen), notes=tuple(notes))
+def _read_layer(
+    name: str, place: _Place, options: ReadOptions, notes: list[str]
+) -> RecurrentWeights:
+    arrays = place.state
+    if not place.prefix:  # the state dict of a model also has the keys of its other parts
+        arrays = {
+            key: value
+            for key, value in place.state.items()
+            if (match := _OWN.fullmatch(key)) and match[3] and not match[1] or is_foreign(key)
+        }
+        if others := [key for key in place.state if key not in arrays]:
+            notes.append(f"not converted from the state dict: {', '.join(others)}")
+    try:
+        return from_torch(arrays, cell=options.cell, prefix=place.prefix)
+    except ValueError as error:
+        if "cell must be given" in str(error):
+            raise UsageError(
+                f"{name or 'the layer'}: specify its cell with --cell: {error}"
+            ) from None
+        raise
+
+
+# ---- to PyTorch
 
 
 def write_torch(job: Job) -> Written:

@@ -6,7 +6,6 @@ several, which become a stack.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import pathlib
@@ -21,7 +20,7 @@ from tf_blockrnn.weights._file_keras import has_model, read_h5, read_keras, writ
 from tf_blockrnn.weights._file_numpy import read_npz, write_cudnn, write_npz
 from tf_blockrnn.weights._file_onnx import is_onnx, read_onnx, write_onnx
 from tf_blockrnn.weights._file_tf1 import read_tf1
-from tf_blockrnn.weights._file_torch import read_torch, write_torch
+from tf_blockrnn.weights._file_torch import read_safetensors, read_torch, write_torch
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # A TensorFlow checkpoint is a table of LevelDB, which ends with this number.
@@ -44,9 +43,15 @@ _SOURCES = {
     "keras": _Source("a Keras model", read_keras, ("layers",), (".keras",)),
     "h5_model": _Source("a Keras model", functools.partial(read_keras, ending=".h5"), ("layers",)),
     "h5": _Source(
-        "a Keras HDF5 file", read_h5, ("layers", "cell", "cell_clip", "reset"), (".h5", ".hdf5")
+        "a Keras HDF5 file",
+        read_h5,
+        ("layers", "cell", "cell_clip", "reset", "recurrent_activation"),
+        (".h5", ".hdf5"),
     ),
-    "torch": _Source("a PyTorch state dict", read_torch, ("layers", "cell"), (".pt", ".pth")),
+    "torch": _Source("a PyTorch file", read_torch, ("layers", "cell"), (".pt", ".pth", ".pt2")),
+    "safetensors": _Source(
+        "a safetensors file", read_safetensors, ("layers", "cell"), (".safetensors",)
+    ),
     "onnx": _Source("an ONNX model", read_onnx, ("layers",), (".onnx",)),
     "npz": _Source("weights of tf_blockrnn", read_npz, (), (".npz",)),
     "tf1": _Source("a TensorFlow 1 checkpoint", read_tf1, _TF1_OPTIONS),
@@ -79,7 +84,7 @@ def _of_zip(path: str) -> str | None:
         return None
     if "config.json" in names:
         return "keras"
-    if any(name.rpartition("/")[2] == "data.pkl" for name in names):
+    if {name.rpartition("/")[2] for name in names} & {"data.pkl", "archive_format"}:
         return "torch"
     return "npz" if names and all(name.endswith(".npy") for name in names) else None
 
@@ -93,6 +98,9 @@ def _by_content(path: str) -> str | None:
             return _of_zip(path)
         if start == _OLD_TORCH:
             return "torch"
+        # A safetensors file begins with the size of its header, which is JSON.
+        if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= size - 8:
+            return "safetensors"
         # HDF5 allows a block of the user's before its signature, of 512 bytes or a multiple.
         place = 0
         while place < min(size, 1 << 20):
@@ -139,11 +147,7 @@ def read(path: str, options: ReadOptions) -> FileContents:
       Any other error that the framework raises for a corrupt file.
     """
     path, source = _recognized(path)
-    for field in dataclasses.fields(options):
-        given = getattr(options, field.name) not in (None, ())
-        if given and field.name not in source.options:
-            option = field.name.replace("_", "-").replace("layers", "layer")
-            raise UsageError(f"--{option} does not apply to {source.name}")
+    options.require(source.name, source.options)
     try:
         return source.read(path, options)
     except TypeError as error:  # for example, of an array in the file

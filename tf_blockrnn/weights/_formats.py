@@ -28,7 +28,8 @@ class Format:
         listed has the order there.
       rows: whether its matrices are those of W·x, [G · H, n], with the gates as blocks of rows,
         and not those of x·W, [n, G · H].
-      has: the features that it has, of cell_clip, zoneout_h, zoneout_c, peepholes and projection.
+      has: the features that it has, of cell_clip, zoneout_h, zoneout_c, peepholes, projection and
+        initial_state (h0 and c0).
       reset_after: of a gru; None if it has both forms.
       uniform: "directions" if the layers of a stack all have one or all have two; "sizes" if they
         also have one size.
@@ -97,8 +98,13 @@ class Format:
         first = weights.layers[0].forward
         for number, direction_name, one in weights.named_directions():
             where = f"layer {number}, {direction_name}"
-            for what, array in (("peepholes", one.peepholes), ("projection", one.w_p)):
-                if array is not None and what not in self.has:
+            features = {
+                "peepholes": one.peepholes is not None,
+                "projection": one.w_p is not None,
+                "initial_state": one.h0 is not None or one.c0 is not None,
+            }
+            for what, is_there in features.items():
+                if is_there and what not in self.has:
                     raise UnsupportedError(
                         f"{self.name} has no {what}, {where} has{self._hint(what)}"
                     )

@@ -23,6 +23,8 @@ With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of th
     norm(s) =  gamma ∘ (s − mean(s)) / √(var(s) + epsilon) + beta, where mean and variance are those
                of a row: of all gates' elements in norm_x and norm_h, of all units in norm_c
 
+h' and cs' of the first step are h0 and c0, or zero where there is none, unless a call has a state.
+
 A forget bias that a framework adds in the cell is part of b_x here. Zoneout of a state s is its
 mean at inference, z ∘ s' + (1 − z) ∘ s with the rate z; an lstm's h is made from cs before that.
 """
@@ -58,6 +60,8 @@ class DirectionWeights:
       norm_x: gamma and beta of the norm of the input GEMM, [2, G, H], or None.
       norm_h: gamma and beta of the norm of the recurrent GEMM, [2, G, H], or None.
       norm_c: gamma and beta of the norm of the cell state, [2, H], or None.
+      h0: the state of every row before its first step, [P], or None for zeros.
+      c0: likewise the cell state of an lstm or a layer_norm_lstm, [H], or None for zeros.
 
     Raises:
       ValueError: a shape does not match the others.
@@ -81,6 +85,8 @@ class DirectionWeights:
     norm_x: np.ndarray | None = None
     norm_h: np.ndarray | None = None
     norm_c: np.ndarray | None = None
+    h0: np.ndarray | None = None
+    c0: np.ndarray | None = None
 
     def __post_init__(self):
         if self.w_x is None or self.w_h is None:
@@ -116,6 +122,8 @@ class DirectionWeights:
             "norm_x": ("[2, G, H]", (2, gates, units)),
             "norm_h": ("[2, G, H]", (2, gates, units)),
             "norm_c": ("[2, H]", (2, units)),
+            "h0": ("[P]", (width,)),
+            "c0": ("[H]", (units,)),
         }
         for name, (symbols, shape) in expected.items():
             if (array := getattr(self, name)) is not None:

@@ -3,8 +3,9 @@
 An .npz file with these arrays:
 
     format                   the text "tf_blockrnn.weights"
-    version                  the version of the format: 2 for the cells with layer normalisation
-                             and with zoneout, which a reader of version 1 refuses, else 1
+    version                  the version of the format: 3 with initial states, 2 for the cells with
+                             layer normalisation and with zoneout, else 1; a reader of an earlier
+                             version refuses what it does not know
     cell                     the text "lstm", "gru", "rnn_tanh", "rnn_relu", "layer_norm_lstm" or
                              "layer_norm_gru"
     dtype                    the name of the arrays' type; NumPy does not store bfloat16's
@@ -27,7 +28,7 @@ import re
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from tf_blockrnn.weights._checks import TYPES, bfloat16, intact, one_of
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 _FORMAT = "tf_blockrnn.weights"
-_VERSIONS = (1, 2)
+_VERSIONS = (1, 2, 3)
 _ARRAYS = tuple(field.name for field in dataclasses.fields(DirectionWeights))
 _NAME = re.compile(rf"layers\.(\d+)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
 
@@ -68,10 +69,9 @@ def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> No
       >>> weights.from_npz(io.BytesIO(file.getvalue())) == gru
       True
     """
-    later = weights.cell in NORM_CELLS or weights.zoneout_h or weights.zoneout_c
     arrays = {
         "format": np.array(_FORMAT),
-        "version": np.array(2 if later else 1),
+        "version": np.array(_version(weights)),
         "cell": np.array(weights.cell),
         "dtype": np.array(weights.dtype.name),
     }
@@ -82,6 +82,14 @@ def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> No
         for name, array in direction.arrays.items():
             arrays[f"layers.{number}.{direction_name}.{name}"] = array
     np.savez(file, **arrays)
+
+
+def _version(weights: RecurrentWeights) -> int:
+    """The first version of the format that has all of these weights."""
+    directions = [one for _, _, one in weights.named_directions()]
+    if any(one.h0 is not None or one.c0 is not None for one in directions):
+        return 3
+    return 2 if weights.cell in NORM_CELLS or weights.zoneout_h or weights.zoneout_c else 1
 
 
 def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
@@ -145,6 +153,12 @@ def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
     return arrays
 
 
+def _listed(names: Iterable[str], most: int = 6) -> str:
+    shown = list(map(repr, names))
+    more = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return (", ".join(shown[:most]) or "no array") + more
+
+
 def _value(arrays: dict[str, np.ndarray], name: str, kind: type) -> Any:
     array = arrays[name]
     if array.shape or array.dtype.kind not in _KINDS[kind]:
@@ -161,7 +175,9 @@ def _header(arrays: dict[str, np.ndarray]) -> tuple[str, np.dtype]:
     for name, kind in _HEADER.items():
         if name not in arrays:
             raise ValueError(
-                f"the file has no weights of tf_blockrnn: the array {name!r} is missing"
+                f"it is an .npz file of another program: the array {name!r} of weights.to_npz is "
+                f"missing, it has {_listed(arrays)}. weights.from_torch takes a dict of arrays by "
+                "PyTorch's names, weights.from_keras lists of arrays in Keras' order"
             )
         found[name] = _value(arrays, name, kind)
     if found["format"] != _FORMAT:

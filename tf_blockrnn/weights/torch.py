@@ -37,6 +37,12 @@ NAMES = {
 _NAME = re.compile(rf"({'|'.join(NAMES.values())})(?:_l(\d+)(_reverse)?)?")
 _CELL_OF_GATES = {4: "lstm", 3: "gru"}
 
+# Names of recurrent weights with weight_norm, parametrizations or pruning, and of those that are
+# packed by dynamic quantization.
+_FOREIGN = re.compile(
+    r".*(weight_[ih]h\w*_(g|v|orig)|parametrizations\.weight_.*|_all_weight_values.*)"
+)
+
 # The arrays of one layer direction, by their names without number and suffix.
 _Parts = dict[str, np.ndarray]
 
@@ -71,6 +77,20 @@ def _no_weights_error(state: Mapping[str, Any], prefix: str) -> ValueError:
     )
 
 
+def is_foreign(key: Any) -> bool:
+    """Whether it is the name of recurrent weights in another form than PyTorch's plain modules'."""
+    return isinstance(key, str) and _FOREIGN.fullmatch(key) is not None
+
+
+def foreign_error(key: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"there are recurrent weights in another form than arrays, {key!r}: quantized, or with "
+        "weight_norm, another parametrization or pruning. Read the module before it is quantized, "
+        "and after torch.nn.utils.parametrize.remove_parametrizations, "
+        "torch.nn.utils.remove_weight_norm or torch.nn.utils.prune.remove"
+    )
+
+
 def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool], _Parts]:
     """The arrays of each (layer, whether backward)."""
     found: dict[tuple[int, bool], _Parts] = {}
@@ -86,6 +106,8 @@ def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool
         found.setdefault((int(layer or 0), bool(backward)), {})[kind] = to_array(value)
     if not found:
         raise _no_weights_error(state, prefix)
+    if foreign := [key for key in unknown if is_foreign(key)]:
+        raise foreign_error(foreign[0])
     if unknown:
         hint = "" if prefix else "; prefix selects the keys of one layer"
         raise UnsupportedError(

@@ -1,0 +1,106 @@
+"""Files as people have them, written by the frameworks' own writers: read by name, or refused.
+
+tests/weights/files has them and the programs that wrote them.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tf_blockrnn import weights
+from tf_blockrnn.inference import Session
+
+FILES = pathlib.Path(__file__).parent / "files"
+
+
+class Case(NamedTuple):
+    """A file, the options of Session, and what is said.
+
+    Args:
+      warns: words of each warning, in their order.
+      error: words of the refusal; None where the file is read.
+      bound: of the largest difference from the framework's outputs.
+    """
+
+    file: str
+    options: dict[str, Any] = {}
+    warns: tuple[str, ...] = ()
+    error: str | None = None
+    bound: float = 1e-6
+
+
+STATE_DICT = "assumed: modules of PyTorch's own classes"
+PYTORCH = [
+    Case("torch_state_dict.pt", warns=(STATE_DICT,)),
+    Case("torch_nested.ckpt", warns=(STATE_DICT,)),
+    Case("torch_two_states.pt", error="several recurrent layers: now, ema. Select with layer="),
+    Case("torch_two_states.pt", {"layer": "ema"}, (STATE_DICT,)),
+    Case("torch_0.pth", error="cell must be given for weights of 1 gate"),
+    Case("torch_0.pth", {"cell": "rnn_relu"}, (STATE_DICT,)),
+    Case("torch_lstm.safetensors", warns=(STATE_DICT,)),
+    Case("torch_bfloat16.safetensors", warns=(STATE_DICT,)),
+    Case("torch_script.pt", warns=(STATE_DICT,)),
+    Case("torch_export.pt2", warns=(STATE_DICT,)),
+    Case("torch_pickled_module.pt", error="is not a state dict, torch.save"),
+    Case("torch_weight_norm.pt", error="weights in another form than arrays, 'parametrizations"),
+    Case("torch_transformer.pt", error="its keys are 'self_attn.in_proj_weight'"),
+]
+
+
+@pytest.mark.parametrize("case", PYTORCH, ids=lambda case: case.file)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit's of itself
+def test_files(case):
+    path = FILES / case.file
+    if case.error is not None:
+        with pytest.raises(ValueError) as raised:
+            Session(path, **case.options)
+        assert case.error in str(raised.value)
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", weights.AssumptionWarning)
+        session = Session(path, **case.options)
+    said = [str(one.message) for one in caught if one.category is weights.AssumptionWarning]
+    assert len(said) == len(case.warns), said
+    for text, words in zip(said, case.warns, strict=True):
+        assert words in text
+    assert {one.filename for one in caught if str(one.message) in said} <= {__file__}
+    held = np.load(f"{path}.npz")
+    np.testing.assert_allclose(session.run(held["x"])[0], held["y"], rtol=0, atol=case.bound)
+
+
+def test_every_file_has_a_case():
+    there = {path.name for path in FILES.iterdir() if path.suffix not in (".py", ".npz", ".md")}
+    assert there - {"__pycache__"} == {case.file for case in PYTORCH}
+
+
+def test_modules_of_pytorch():
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.decoder = torch.nn.GRU(3, 4), torch.nn.LSTMCell(4, 2)
+            self.h_0 = torch.nn.Parameter(torch.ones(1, 1, 4))
+
+    net = Net()
+    with pytest.warns(weights.AssumptionWarning, match="'h_0' may be a learned initial state"):
+        assert weights.read(net, layer="encoder") == weights.from_torch(net.encoder)
+    with pytest.raises(ValueError, match="several recurrent layers: encoder, decoder. Select with"):
+        Session(net)
+    with pytest.raises(weights.UnsupportedError, match="no torch.nn.LSTM, GRU or RNN, but Linear"):
+        Session(torch.nn.Linear(2, 3))
+
+
+def test_options_that_do_not_apply():
+    lstm = {"weight_ih_l0": np.ones([12, 2]), "weight_hh_l0": np.ones([12, 3])}
+    with pytest.raises(ValueError, match="source: reset= does not apply to a mapping"):
+        Session(lstm, reset="after")
+    with pytest.raises(ValueError, match="reset= must be before or after, got 'later'"):
+        weights.read(lstm, reset="later")
+    with pytest.raises(TypeError, match="the options are layer, cell, .*; got 'activation'"):
+        weights.read(lstm, activation="relu")
