@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from helpers import tolerances
-from helpers.reference import gru, layer_norm, lstm, simple_rnn
+from helpers.reference import gru, layer_norm, lstm, numbers, simple_rnn
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 CELLS = tuple(GATES)
@@ -43,6 +43,8 @@ class Stack:
     dtype: Any = "float64"
     epsilon: float = 0.125  # of the cells with layer normalisation: large enough to be seen
     norm_output_only: bool = False  # of the LSTM with layer normalisation
+    activation: str = "tanh"
+    hard_sigmoid: float = 0.0
 
     @property
     def reduction_length(self) -> int:
@@ -92,6 +94,8 @@ def random_weights(stack: Stack, seed: int = 0):
         zoneout_c=stack.zoneout_c,
         epsilon=stack.epsilon if norms else None,
         norm_output_only=stack.norm_output_only if stack.cell == "layer_norm_lstm" else None,
+        activation=stack.activation,
+        hard_sigmoid=stack.hard_sigmoid,
     )
 
 
@@ -134,17 +138,31 @@ def _new_states(weights, one, x, h, c, gemm: Gemm):
         for gates, bias in zip(sums, biases, strict=True)
     )
     bars = {name: of_x[name] + of_h[name] for name in names}
+    functions = _functions(weights)
     if kind == "lstm":
-        clip = weights.cell_clip
-        gates = lstm.forward(bars, c, peepholes=one.peepholes, cell_clip=clip)
+        options = {"cell_clip": weights.cell_clip, "functions": functions}
+        gates = lstm.forward(bars, c, peepholes=one.peepholes, **options)
         m = gates["o"] * gates["co"]
         return (m if one.w_p is None else gemm(m, one.w_p.T)), gates["cs"]
     if kind == "gru" and weights.reset_after:
-        return gru.forward_after(of_x, of_h, h)["h"], c
+        return gru.forward_after(of_x, of_h, h, functions=functions)["h"], c
     if kind == "gru":
         of_x["c"] = of_x["c"] + biases[1][2]
-        return gru.forward_before(bars, lambda hr: of_x["c"] + gemm(hr, one.w_h[2]), h)["h"], c
+
+        def c_bar_of(hr):
+            return of_x["c"] + gemm(hr, one.w_h[2])
+
+        return gru.forward_before(bars, c_bar_of, h, functions=functions)["h"], c
     return simple_rnn.forward(bars["h"], relu=kind == "rnn_relu"), c
+
+
+def _functions(weights):
+    """Of gates, and of candidates."""
+    slope = weights.hard_sigmoid
+    return (
+        (lambda x: numbers.hard_sigmoid(x, slope)) if slope else numbers.sigmoid,
+        numbers.relu if weights.activation == "relu" else np.tanh,
+    )
 
 
 def _with_norms(weights, one, names, sums, biases, h, c):

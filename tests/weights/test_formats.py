@@ -62,6 +62,12 @@ OPTIONS = [
     Stack("gru", directions=2, zoneout_h=0.25),
     Stack("gru", biases=ONE, reset_after=False, zoneout_h=0.25),
 ]
+HARD = [
+    Stack("lstm", biases=ONE, hard_sigmoid=1 / 6),
+    Stack("gru", layers=2, directions=2, activation="relu"),
+    Stack("gru", biases=ONE, reset_after=False, activation="relu", hard_sigmoid=1 / 6),
+]
+STEEP = Stack("lstm", biases=ONE, hard_sigmoid=0.2)
 STACKS = {
     "cudnn": [*BOTH, PROJECTED, Stack("lstm", proj=4), Stack("gru", inputs=4)],
     "torch": [*TORCH, PROJECTED],
@@ -72,11 +78,14 @@ STACKS = {
         Stack("lstm", peepholes=True, biases=NONE),
     ],
     "onnx nodes": BOTH,
-    "keras": KERAS,
+    "keras": [*KERAS, *HARD],
     "keras arrays": KERAS,
-    "our layers": [KERAS[1], *EXTENDED, *OPTIONS],
+    "our layers": [
+        *(KERAS[1], *EXTENDED, *OPTIONS, *HARD),
+        Stack("lstm", biases=ONE, peepholes=True, proj=2, activation="relu", hard_sigmoid=1 / 6),
+    ],
     "our arrays": [KERAS[1], *EXTENDED],
-    "npz": [*EXTENDED, *OPTIONS],
+    "npz": [*EXTENDED, *OPTIONS, *HARD, STEEP],
     "addons": [
         Stack("layer_norm_lstm", biases=NONE),
         Stack("layer_norm_lstm", biases=ONE),
@@ -155,9 +164,14 @@ UNSUPPORTED = [
         for stack, what, value in (
             (Stack("lstm", biases=ONE), "zoneout_c", 0.5),
             (Stack("gru"), "zoneout_h", 0.25),
+            (Stack("lstm", biases=ONE), "activation", "relu"),
+            (Stack("lstm", biases=ONE), "hard_sigmoid", 1 / 6),
         )
         if name != "LSTMCell" or stack.cell == "lstm"
+        if name != "Keras" or "zoneout" in what
     ),
+    ("Keras", STEEP, "hard sigmoid of Keras has the slope 0.166667, here it is 0.2"),
+    ("Keras", HARD[0], "an array of a layer has no hard_sigmoid.*to_keras_layers returns"),
     *(
         (name, CLIPPED, f"{name} has no cell_clip, here it is 2")
         for name in ("cuDNN", "PyTorch", "ONNX", "an array of a layer", "BasicLSTMCell")

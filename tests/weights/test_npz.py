@@ -34,6 +34,8 @@ def held(stack: Stack) -> dict[str, np.ndarray]:
         (Stack("gru", zoneout_h=0.25), 2),
         (Stack("layer_norm_gru"), 2),
         (NORMED, 2),
+        (Stack("gru", activation="relu"), 3),
+        (Stack("lstm", zoneout_c=0.25, hard_sigmoid=0.2), 3),
     ],
     ids=str,
 )

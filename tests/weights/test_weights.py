@@ -194,6 +194,7 @@ def test_a_stack_must_fit_its_cell():
     peep = weights.LayerWeights(weights.DirectionWeights(**peep))
     projected = weights.LayerWeights(weights.DirectionWeights(**arrays(proj=2)))
     single = gru.forward.astype(np.float32)
+    plain = ("lstm", [lstm], None, 0.0, 0.0, 0.0, None, None)
     fitting = weights.LayerWeights(weights.DirectionWeights(**arrays(inputs=4)).astype(np.float32))
     for arguments, named in (
         (("elman", [gru]), "cell must be one of lstm, gru, .*, layer_norm_gru, got 'elman'"),
@@ -212,6 +213,14 @@ def test_a_stack_must_fit_its_cell():
             "zoneout_c must be a rate in 0..1, got nan",
         ),
         (("gru", [gru], True, 0.0, 0.1, 0.1), "zoneout_c is for lstm, not for gru"),
+        ((*plain, "gelu"), "activation must be tanh or relu, got gelu"),
+        *(
+            (
+                (*plain, "relu", slope),
+                "hard_sigmoid must be 0 for sigmoid or a slope in 1e-30..1e30",
+            )
+            for slope in (-0.2, 1e-31, 1e31, float("nan"))
+        ),
         (("gru", [gru, gru], True), "layer 1: I must be the width of layer 0's output, 4, got 5"),
     ):
         with pytest.raises(ValueError, match=named):
@@ -222,6 +231,7 @@ def test_a_stack_must_fit_its_cell():
         (("gru", [gru.forward], True), "layers must be of LayerWeights, got DirectionWeights"),
         (("gru", [gru], "before"), "reset_after must be True or False, got 'before'"),
         (("lstm", [lstm], None, "3"), "cell_clip must be 0 for none or above 0, got '3'"),
+        ((*plain, 3), "activation must be tanh or relu, got 3"),
         (("lstm", [lstm], None, None), "cell_clip must be 0 for none or above 0, got None"),
     ):
         with pytest.raises(TypeError, match=named):
@@ -249,7 +259,10 @@ def test_nothing_can_be_changed():
     [
         (
             Stack("lstm", layers=2, directions=2, peepholes=True, proj=2),
-            {"cell_clip": 1.0, "zoneout_h": 0.5, "zoneout_c": 0.5},
+            {
+                **{"cell_clip": 1.0, "zoneout_h": 0.5, "zoneout_c": 0.5},
+                **{"activation": "relu", "hard_sigmoid": 0.2},
+            },
         ),
         (Stack("layer_norm_lstm"), {"epsilon": 0.25, "norm_output_only": True}),
     ],

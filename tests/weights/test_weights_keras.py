@@ -10,7 +10,7 @@ from helpers.compare import assert_close, bits
 from helpers.weight_formats import run_keras
 from helpers.weight_stacks import Stack
 
-from tf_blockrnn import weights
+from tf_blockrnn import layers, weights
 
 ONE, NONE = ("b_x",), ()
 K = keras.layers
@@ -134,10 +134,12 @@ def test_what_a_description_cannot_hold():
     every = made(K.GRU, 4, return_sequences=True)
     stacked = K.RNN(K.StackedRNNCells([K.GRUCell(2), K.GRUCell(2)]))
     reversed_pair = K.Bidirectional(K.GRU(4, go_backwards=True), backward_layer=K.GRU(4))
-    hard = made(K.LSTM, 4, recurrent_activation="hard_sigmoid")
+    other = made(K.LSTM, 4, recurrent_activation="hard_tanh")
+    normed = made(layers.LayerNormGRU, 4, recurrent_activation="hard_sigmoid")
     for source, named in (
-        (made(K.GRU, 4, activation="gelu"), "activation must be tanh, got gelu"),
-        (hard, "recurrent_activation must be sigmoid, got hard_sigmoid"),
+        (made(K.GRU, 4, activation="gelu"), "activation must be tanh or relu, got gelu"),
+        (other, "recurrent_activation must be sigmoid or hard_sigmoid, got hard_tanh"),
+        (normed, "recurrent_activation must be sigmoid, got hard_sigmoid"),
         (made(K.SimpleRNN, 4, activation="elu"), "activation must be tanh, got elu"),
         (back, "has go_backwards, which is not a weight"),
         (reversed_pair, "its forward layer has go_backwards"),

@@ -172,6 +172,9 @@ def _description(weights: RecurrentWeights) -> str:
     clip = f", clip {weights.cell_clip:g}" if weights.cell_clip else ""
     rates = {"h": weights.zoneout_h, "cs": weights.zoneout_c}
     clip += "".join(f", zoneout of {state} {rate:g}" for state, rate in rates.items() if rate)
+    clip += ", relu for tanh" if weights.activation == "relu" else ""
+    slope = weights.hard_sigmoid
+    clip += f", hard sigmoid of the slope {slope:g}" if slope else ""
     norms = "" if weights.epsilon is None else f", epsilon {weights.epsilon:g}"
     norms += ", norm of the output only" if weights.norm_output_only else ""
     cell = f"{weights.cell}{reset}"

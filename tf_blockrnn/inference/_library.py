@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tf_blockrnn import _loader
+from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
 _LIBRARY = Path(__file__).resolve().parent.parent / "libblockrnn_inference.so"
@@ -112,6 +113,11 @@ def create(weights: RecurrentWeights, precision: str, threads: int) -> tuple[int
     Returns:
       (handle, destroy): destroy takes the handle.
     """
+    if weights.activation != "tanh" or weights.hard_sigmoid:
+        raise UnsupportedError(
+            "Session: source must be of layers with tanh and sigmoid, got activation="
+            f"{weights.activation!r}, hard_sigmoid={weights.hard_sigmoid:g}"
+        )
     lib = library()
     layers = (_Layer * weights.num_layers)(
         *(

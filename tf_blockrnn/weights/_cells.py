@@ -34,7 +34,7 @@ class Option(NamedTuple):
     """An argument of RecurrentWeights that only some cells have; without a default they need it."""
 
     cells: tuple[str, ...]
-    default: float | None
+    default: float | str | None
     kind: type
     expected: str
     is_valid: Callable[[Any], bool] = lambda value: True
@@ -42,6 +42,11 @@ class Option(NamedTuple):
 
 def _is_rate(value: float) -> bool:
     return 0 <= value <= 1
+
+
+# Other slopes are no numbers of float32, in which sessions compute, or near the end of its range.
+def _is_slope(value: float) -> bool:
+    return value == 0 or 1e-30 <= value <= 1e30
 
 
 # Comparisons with a NaN are false, so it is refused.
@@ -54,6 +59,12 @@ OPTIONS = {
         NORM_CELLS, None, float, "a finite number above 0", lambda value: 0 < value < math.inf
     ),
     "norm_output_only": Option(("layer_norm_lstm",), None, bool, "True or False"),
+    "activation": Option(
+        ("lstm", "gru"), "tanh", str, "tanh or relu", lambda name: name in ("tanh", "relu")
+    ),
+    "hard_sigmoid": Option(
+        ("lstm", "gru"), 0.0, float, "0 for sigmoid or a slope in 1e-30..1e30", _is_slope
+    ),
 }
 
 
@@ -70,8 +81,9 @@ def check_option(name: str, value: Any, cell: str) -> Any:
         if cell in cells:
             raise ValueError(f"a {cell} needs {name}, {expected}")
         return None
-    # bool() and float() accept a string too, which is a mistake.
-    if value is None or not hasattr(value, f"__{kind.__name__}__"):
+    # bool() and float() accept a string too, and str() anything, which is a mistake.
+    fits = isinstance(value, str) if kind is str else hasattr(value, f"__{kind.__name__}__")
+    if value is None or not fits:
         raise TypeError(f"{name} must be {expected}, got {value!r}")
     value = kind(value)
     if not is_valid(value):

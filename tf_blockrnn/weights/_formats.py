@@ -28,8 +28,9 @@ class Format:
         listed has the order there.
       rows: whether its matrices are those of W·x, [G · H, n], with the gates as blocks of rows,
         and not those of x·W, [n, G · H].
-      has: the features that it has, of cell_clip, zoneout_h, zoneout_c, peepholes, projection and
-        initial_state (h0 and c0).
+      has: the features that it has, of cell_clip, zoneout_h, zoneout_c, activation (relu in the
+        place of tanh), hard_sigmoid, peepholes, projection and initial_state (h0 and c0).
+      hard_sigmoid: the slope of its hard sigmoid; 0 for any.
       reset_after: of a gru; None if it has both forms.
       uniform: "directions" if the layers of a stack all have one or all have two; "sizes" if they
         also have one size.
@@ -42,6 +43,7 @@ class Format:
     orders: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rows: bool = False
     has: Sequence[str] = ()
+    hard_sigmoid: float = 0.0
     reset_after: bool | None = None
     uniform: str = ""
     most_outputs: int = 0
@@ -82,12 +84,18 @@ class Format:
                 f"{self.reset_after}); these weights reset {other} it, which computes another "
                 "candidate from the same numbers"
             )
-        for option in ("cell_clip", "zoneout_h", "zoneout_c"):
+        for option in ("cell_clip", "zoneout_h", "zoneout_c", "activation", "hard_sigmoid"):
             value = getattr(weights, option)
-            if value and option not in self.has:
+            if value != OPTIONS[option].default and option not in self.has:
+                value = value if isinstance(value, str) else f"{value:g}"
                 raise UnsupportedError(
-                    f"{self.name} has no {option}, here it is {value:g}{self._hint(option)}"
+                    f"{self.name} has no {option}, here it is {value}{self._hint(option)}"
                 )
+        if self.hard_sigmoid and weights.hard_sigmoid not in (0.0, self.hard_sigmoid):
+            raise UnsupportedError(
+                f"the hard sigmoid of {self.name} has the slope {self.hard_sigmoid:g}, here it is "
+                f"{weights.hard_sigmoid:g}"
+            )
         if self.uniform and weights.directions is None:
             raise UnsupportedError(
                 f"{self.name} has all layers in one direction or all in both, here they are mixed"
@@ -154,6 +162,8 @@ def _options(weights: RecurrentWeights) -> list[str]:
     return [f"{name}={value}" for name, value in given.items() if value != OPTIONS[name].default]
 
 
+# The slope of Keras 3's hard sigmoid; before, it was 0.2.
+KERAS_HARD_SIGMOID = 1 / 6
 # Keras calls a gru's gates z, r, h.
 _KERAS_ORDERS = {"gru": "urc", "layer_norm_gru": "urc"}
 _OURS = 'tf_blockrnn.layers.LSTM has (package="tf_blockrnn")'
@@ -161,13 +171,19 @@ _NORMED = 'tf_blockrnn.layers.LayerNormLSTM and LayerNormGRU have (package="tf_b
 KERAS = Format(
     "Keras",
     orders=_KERAS_ORDERS,
+    has=("activation", "hard_sigmoid"),
+    hard_sigmoid=KERAS_HARD_SIGMOID,
     hints={"norms": _NORMED, "cell_clip": _OURS, "peepholes": _OURS, "projection": _OURS},
 )
 OUR_LAYERS = Format(
     "tf_blockrnn.layers",
     tuple(GATES),
     orders=_KERAS_ORDERS,
-    has=("cell_clip", "zoneout_h", "zoneout_c", "peepholes", "projection"),
+    has=(
+        *("cell_clip", "zoneout_h", "zoneout_c", "activation", "hard_sigmoid"),
+        *("peepholes", "projection"),
+    ),
+    hard_sigmoid=KERAS_HARD_SIGMOID,
 )
 # What set_weights of our layers takes.
 _LAYERS_HAVE = "to_keras_layers returns layers, which have"
@@ -176,7 +192,9 @@ OUR_ARRAYS = Format(
     tuple(GATES),
     orders=_KERAS_ORDERS,
     has=("peepholes", "projection"),
-    hints=dict.fromkeys(("cell_clip", "zoneout_h", "zoneout_c"), _LAYERS_HAVE),
+    hints=dict.fromkeys(
+        ("cell_clip", "zoneout_h", "zoneout_c", "activation", "hard_sigmoid"), _LAYERS_HAVE
+    ),
 )
 # PyTorch calls the gates i, f, g, o and r, z, n.
 TORCH = Format(

@@ -20,7 +20,7 @@ from tf_blockrnn.layers._extended_gru_cell import ExtendedGRUCell
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
 from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
 from tf_blockrnn.weights._checks import UnsupportedError, check_overrides, stack_per_direction
-from tf_blockrnn.weights._formats import first_of_one_kind
+from tf_blockrnn.weights._formats import KERAS_HARD_SIGMOID, first_of_one_kind
 from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, Arrays, norms_of, parse, to_direction
 from tf_blockrnn.weights.layer import LayerWeights, RecurrentWeights
 
@@ -82,6 +82,7 @@ def for_keras_3(model_config: str) -> str:
 
 # ---- inspection
 
+_HARD_SIGMOID = (keras.activations.hard_sigmoid, keras.ops.hard_sigmoid)
 _CELLS = (
     *(our_layers.GRUCell, our_layers.LSTMCell, ExtendedGRUCell, ExtendedLSTMCell),
     *(our_layers.LayerNormGRUCell, our_layers.LayerNormLSTMCell),
@@ -101,8 +102,9 @@ _KNOWN = (
 def _read_activation(cell: keras.layers.Layer, argument: str, known: Sequence[Any]) -> None:
     found = getattr(cell, argument)
     if found not in known:
+        names = dict.fromkeys(function.__name__ for function in known)
         raise UnsupportedError(
-            f"{cell.name}: {argument} must be {known[0].__name__}, "
+            f"{cell.name}: {argument} must be {' or '.join(names)}, "
             f"got {getattr(found, '__name__', found)}, with which the weights have another meaning"
         )
 
@@ -121,17 +123,24 @@ def _kind_of(cell: keras.layers.Layer) -> tuple[str, dict[str, Any]]:
             return "rnn_relu", {}
         _read_activation(cell, "activation", TANH)
         return "rnn_tanh", {}
-    _read_activation(cell, "activation", TANH)
-    _read_activation(cell, "recurrent_activation", SIGMOID)
+    if isinstance(cell, (our_layers.LayerNormLSTMCell, our_layers.LayerNormGRUCell)):
+        _read_activation(cell, "activation", TANH)
+        _read_activation(cell, "recurrent_activation", SIGMOID)
     if isinstance(cell, our_layers.LayerNormLSTMCell):
         form = {"norm_output_only": cell.norm_output_only}
         return "layer_norm_lstm", {"epsilon": cell.norm_epsilon, **form}
     if isinstance(cell, our_layers.LayerNormGRUCell):
         return "layer_norm_gru", {"epsilon": cell.norm_epsilon}
+    _read_activation(cell, "activation", TANH + RELU)
+    _read_activation(cell, "recurrent_activation", SIGMOID + _HARD_SIGMOID)
+    options = {
+        "activation": "relu" if cell.activation in RELU else "tanh",
+        "hard_sigmoid": KERAS_HARD_SIGMOID if cell.recurrent_activation in _HARD_SIGMOID else 0.0,
+        **_zoneout.rates(cell),
+    }
     if isinstance(cell, keras.layers.GRUCell):
-        return "gru", {"reset_after": cell.reset_after, **_zoneout.rates(cell)}
-    clip = getattr(cell, "cell_clip", None) or 0.0
-    return "lstm", {"cell_clip": clip, **_zoneout.rates(cell)}
+        return "gru", {"reset_after": cell.reset_after, **options}
+    return "lstm", {"cell_clip": getattr(cell, "cell_clip", None) or 0.0, **options}
 
 
 def _arrays_of(cell: keras.layers.Layer, kind: str) -> Arrays:

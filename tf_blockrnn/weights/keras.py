@@ -33,14 +33,14 @@ _LAYERS = {
     "layer_norm_lstm": "LayerNormLSTM",
     "layer_norm_gru": "LayerNormGRU",
 }
-# The layers of each package, and what set_weights of such a layer takes.
+# The layers of each package.
 _LAYERS_OF = {"keras": KERAS, "tf_blockrnn": OUR_LAYERS}
-_ARRAYS_OF = {"keras": KERAS, "tf_blockrnn": OUR_ARRAYS}
 # The arguments of layers for the options of RecurrentWeights, and all that weights define.
-_ARGUMENTS = {name: name for name in OPTIONS} | {"epsilon": "norm_epsilon"}
+_ARGUMENTS = {name: name for name in OPTIONS}
+_ARGUMENTS |= {"epsilon": "norm_epsilon", "hard_sigmoid": "recurrent_activation"}
 _DEFINED = {
-    *("units", "use_bias", "activation", "recurrent_activation", "use_peephole", "peepholes"),
-    *("projection", *_ARGUMENTS.values()),
+    *("units", "use_bias", "use_peephole", "peepholes", "projection"),
+    *_ARGUMENTS.values(),
 }
 # Of LayerNormLSTM and LayerNormGRU, and of TensorFlow Addons' cell.
 _EPSILON = 1e-3
@@ -129,8 +129,9 @@ def from_keras(
       is b_x, and b_h is None. CuDNN layers have both.
 
     Raises:
-      UnsupportedError: another activation than tanh and sigmoid (or relu in a SimpleRNN), layers
-        of different kinds or that are no stack, or go_backwards outside of Bidirectional.
+      UnsupportedError: another activation than tanh and relu, or of gates than sigmoid and
+        hard_sigmoid, layers of different kinds or that are no stack, or go_backwards outside of
+        Bidirectional.
       ValueError: a layer has no weights yet, or an argument is missing or given with layers.
 
     Example:
@@ -194,7 +195,7 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
 
     Raises:
       UnsupportedError: the layers of the package have not all of this, or the arrays do not
-        record it: a cell_clip or zoneout.
+        record it: a cell_clip, zoneout, relu or a hard sigmoid.
 
     Example:
       >>> import keras, numpy as np
@@ -205,7 +206,8 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
       >>> layer.build((None, None, 5))
       >>> layer.set_weights(weights.to_keras(gru)[0])
     """
-    _ARRAYS_OF[one_of("package", package, _ARRAYS_OF)].require(weights)
+    _LAYERS_OF[one_of("package", package, _LAYERS_OF)].require(weights)
+    OUR_ARRAYS.require(weights)
     return _to_arrays(weights)
 
 
@@ -227,6 +229,8 @@ def _new_layer(
     }
     if weights.cell == "rnn_relu":
         special["activation"] = "relu"
+    if weights.hard_sigmoid:
+        special["recurrent_activation"] = "hard_sigmoid"
     if one.peepholes is not None:
         special["use_peephole"] = True
     if one.w_p is not None:
@@ -263,7 +267,8 @@ def to_keras_layers(
       if there are two directions. The biases are those of `to_keras`.
 
     Raises:
-      UnsupportedError: peepholes, a projection, a clip, zoneout or norms, for Keras' own layers.
+      UnsupportedError: peepholes, a projection, a clip, zoneout or norms, for Keras' own layers; a
+        hard sigmoid of another slope than 1/6.
       ValueError: an argument is defined by the weights, or a value is out of the range of `dtype`.
 
     Example:

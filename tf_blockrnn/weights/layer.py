@@ -12,6 +12,9 @@ With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of th
                h = u ∘ h' + (1 − u) ∘ c
     rnn_tanh:  h = tanh(x · w_x + h' · w_h + b_x + b_h)    rnn_relu likewise
 
+    An lstm or gru with activation="relu" has relu in place of each tanh, and with hard_sigmoid = a
+    it has clip(a · v + 0.5, 0, 1) in place of each σ(v).
+
     layer_norm_lstm:
                i, f, o = σ(norm_x(x · w_x) + norm_h(h' · w_h) + b_x + b_h)    c likewise with tanh
                cs = norm_c(f ∘ cs' + i ∘ c)    h = o ∘ tanh(cs)    or, with norm_output_only,
@@ -271,6 +274,9 @@ class RecurrentWeights:
         the variances, above 0.
       norm_output_only: only for layer_norm_lstm, and required there: whether the output alone reads
         the normalised cell state (haste, Ba et al. 2016), or the next step too (TensorFlow Addons).
+      activation: only for lstm and gru: "tanh", or "relu" in its place.
+      hard_sigmoid: only for lstm and gru: 0 for gates with sigmoid, else the slope of their hard
+        sigmoid: 0.2 in Keras before version 3, 1/6 in Keras 3.
 
     Raises:
       ValueError: an argument or an array does not match the cell, or a layer the one below it.
@@ -293,6 +299,8 @@ class RecurrentWeights:
     zoneout_c: float = 0.0
     epsilon: float | None = None
     norm_output_only: bool | None = None
+    activation: str = "tanh"
+    hard_sigmoid: float = 0.0
 
     def __post_init__(self):
         object.__setattr__(self, "layers", tuple(self.layers))

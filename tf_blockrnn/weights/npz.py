@@ -3,9 +3,10 @@
 An .npz file with these arrays:
 
     format                   the text "tf_blockrnn.weights"
-    version                  the version of the format: 3 with initial states, 2 for the cells with
-                             layer normalisation and with zoneout, else 1; a reader of an earlier
-                             version refuses what it does not know
+    version                  the version of the format: 3 with initial states, another activation or
+                             a hard sigmoid, 2 for the cells with layer normalisation and with
+                             zoneout, else 1; a reader of an earlier version refuses what it does
+                             not know
     cell                     the text "lstm", "gru", "rnn_tanh", "rnn_relu", "layer_norm_lstm" or
                              "layer_norm_gru"
     dtype                    the name of the arrays' type; NumPy does not store bfloat16's
@@ -14,6 +15,8 @@ An .npz file with these arrays:
     zoneout_h, zoneout_c     float64; only with zoneout
     epsilon                  float64; only with layer normalisation
     norm_output_only         bool; only for a layer_norm_lstm
+    activation               the text "relu"; only where it is in the place of tanh
+    hard_sigmoid             float64, the slope; only with a hard sigmoid
     layers.0.forward.w_x     each array of each layer direction, under its name in
     layers.0.backward.b_h    DirectionWeights; arrays that are None are left out
 
@@ -88,6 +91,8 @@ def _version(weights: RecurrentWeights) -> int:
     """The first version of the format that has all of these weights."""
     directions = [one for _, _, one in weights.named_directions()]
     if any(one.h0 is not None or one.c0 is not None for one in directions):
+        return 3
+    if weights.activation != "tanh" or weights.hard_sigmoid:
         return 3
     return 2 if weights.cell in NORM_CELLS or weights.zoneout_h or weights.zoneout_c else 1
 

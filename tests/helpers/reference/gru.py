@@ -4,7 +4,7 @@
     c = tanh(x W + b_x + r ∘ hc),  hc = h_prev W + b_h      the reset after the GEMM
     c = tanh(x W + b_x + (r ∘ h_prev) W)                    the reset before the GEMM
 
-All arrays are [B, H].
+All arrays are [B, H]. Forward can have other functions in the place of σ and tanh.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ SAVED_AFTER = ("r", "u", "c", "hc")
 SAVED_BEFORE = ("r", "u", "c")
 
 
-def forward_after(from_x: Mapping, from_h: Mapping, h_prev, *, identity=False) -> dict:
+def forward_after(
+    from_x: Mapping, from_h: Mapping, h_prev, *, identity=False, functions=None
+) -> dict:
     """r, u, c, hc and h by name; from_x and from_h: what x and h_prev give to r, u and c."""
-    gate, candidate = activations(identity)
+    gate, candidate = functions or activations(identity)
     r, u = (gate(from_x[name] + from_h[name]) for name in "ru")
     hc = from_h["c"]
     c = candidate(from_x["c"] + r * hc)
     return {"r": r, "u": u, "c": c, "hc": hc, "h": u * h_prev + (1.0 - u) * c}
 
 
-def forward_before(bars: Mapping, c_bar_of: Callable, h_prev, *, identity=False) -> dict:
+def forward_before(
+    bars: Mapping, c_bar_of: Callable, h_prev, *, identity=False, functions=None
+) -> dict:
     """r, u, c and h by name; bars of r and u, c_bar_of(r ∘ h_prev) gives the one of c."""
-    gate, candidate = activations(identity)
+    gate, candidate = functions or activations(identity)
     r, u = gate(bars["r"]), gate(bars["u"])
     c = candidate(c_bar_of(r * h_prev))
     return {"r": r, "u": u, "c": c, "h": u * h_prev + (1.0 - u) * c}

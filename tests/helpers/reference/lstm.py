@@ -3,7 +3,8 @@
     i = σ(i_bar + wci ∘ cs_prev)    f = σ(f_bar + forget_bias + wcf ∘ cs_prev)    ci = tanh(ci_bar)
     cs = clip(i ∘ ci + f ∘ cs_prev)    o = σ(o_bar + wco ∘ cs)    co = tanh(cs)    m = o ∘ co
 
-h is m, or its projection. All arrays are [B, H], the peepholes [H].
+h is m, or its projection. All arrays are [B, H], the peepholes [H]. Forward can have other
+functions in the place of σ and tanh.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ def forward(
     forget_bias=0.0,
     cell_clip=0.0,
     identity=False,
+    functions=None,
 ) -> dict[str, np.ndarray]:
     """i, cs, f, o, ci and co by name.
 
     bars: the pre-activations of i, ci, f and o. peepholes: (wci, wcf, wco) or None.
     """
-    gate, candidate = activations(identity)
+    gate, candidate = functions or activations(identity)
     i_bar, f_bar, o_bar = bars["i"], bars["f"] + forget_bias, bars["o"]
     if peepholes is not None:
         i_bar = i_bar + cs_prev * peepholes[0]
