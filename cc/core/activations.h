@@ -1,7 +1,8 @@
 // Defines the activation functions of a cell, as a policy that every equation
-// takes: StandardActivations in the engines, IdentityActivations in tests that
-// feed small integers and compare exactly, so that any mistake in a GEMM,
-// layout or index shows and rounding does not.
+// takes: StandardActivations in the engines, OtherActivations where a call
+// chooses others, and IdentityActivations in tests that feed small integers and
+// compare exactly, so that any mistake in a GEMM, layout or index shows and
+// rounding does not.
 
 #ifndef BLOCKRNN_CORE_ACTIVATIONS_H_
 #define BLOCKRNN_CORE_ACTIVATIONS_H_
@@ -51,6 +52,33 @@ struct StandardActivations {
   static BLOCKRNN_HOST_DEVICE Value Candidate(Value x) {
     return Tanh(x);
   }
+};
+
+// What a forward call may have in their place.
+struct ActivationOptions {
+  // The slope a of gates with the hard sigmoid clip(a · x + 1/2, 0, 1); 0: σ.
+  float hard_sigmoid = 0.0f;
+  // Of the candidate, and of an LSTM's output: max(x, 0); else tanh.
+  bool relu = false;
+
+  BLOCKRNN_HOST_DEVICE explicit operator bool() const {
+    return hard_sigmoid > 0 || relu;
+  }
+};
+
+template <class Value>
+struct OtherActivations {
+  BLOCKRNN_HOST_DEVICE Value Gate(Value x) const {
+    return options.hard_sigmoid > 0
+               ? Clamp(Value(options.hard_sigmoid) * x + Value(0.5f), Value(0),
+                       Value(1))
+               : Sigmoid(x);
+  }
+  BLOCKRNN_HOST_DEVICE Value Candidate(Value x) const {
+    return options.relu ? Relu(x) : Tanh(x);
+  }
+
+  ActivationOptions options;
 };
 
 struct IdentityActivations {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/portable.h"
 #include "cc/core/sequence_args.h"
@@ -24,11 +25,12 @@ struct GruGates {
 
 // [r̄ ū] = [x, h_prev] · w_ru + b_ru     r = σ(r̄)     u = σ(ū)
 template <class Activations, class Value>
-BLOCKRNN_HOST_DEVICE GruGates<Value> GruForwardGates(Value r_bar, Value u_bar,
-                                                     Value h_prev) {
+BLOCKRNN_HOST_DEVICE GruGates<Value> GruForwardGates(
+    Value r_bar, Value u_bar, Value h_prev,
+    const Activations& activations = Activations()) {
   GruGates<Value> out;
-  out.r = Activations::Gate(r_bar);
-  out.u = Activations::Gate(u_bar);
+  out.r = activations.Gate(r_bar);
+  out.u = activations.Gate(u_bar);
   out.h_prev_r = h_prev * out.r;
   return out;
 }
@@ -42,10 +44,11 @@ struct GruState {
 // c̄ = [x, h_prev ∘ r] · w_c + b_c     c = tanh(c̄)
 // h = u ∘ h_prev + (1 − u) ∘ c
 template <class Activations, class Value>
-BLOCKRNN_HOST_DEVICE GruState<Value> GruForwardState(Value c_bar, Value u,
-                                                     Value h_prev) {
+BLOCKRNN_HOST_DEVICE GruState<Value> GruForwardState(
+    Value c_bar, Value u, Value h_prev,
+    const Activations& activations = Activations()) {
   GruState<Value> out;
-  out.c = Activations::Candidate(c_bar);
+  out.c = activations.Candidate(c_bar);
   out.h = u * h_prev + (Value(1) - u) * out.c;
   return out;
 }
@@ -96,15 +99,14 @@ struct GruAfterStep {
 };
 
 template <class Activations, class Value>
-BLOCKRNN_HOST_DEVICE GruAfterStep<Value> GruAfterForward(Value r_bar,
-                                                         Value u_bar,
-                                                         Value x_bar, Value hc,
-                                                         Value h_prev) {
+BLOCKRNN_HOST_DEVICE GruAfterStep<Value> GruAfterForward(
+    Value r_bar, Value u_bar, Value x_bar, Value hc, Value h_prev,
+    const Activations& activations = Activations()) {
   GruAfterStep<Value> out;
-  out.r = Activations::Gate(r_bar);
-  out.u = Activations::Gate(u_bar);
-  const GruState<Value> state =
-      GruForwardState<Activations>(x_bar + out.r * hc, out.u, h_prev);
+  out.r = activations.Gate(r_bar);
+  out.u = activations.Gate(u_bar);
+  const GruState<Value> state = GruForwardState<Activations>(
+      x_bar + out.r * hc, out.u, h_prev, activations);
   out.c = state.c;
   out.h = state.h;
   return out;
@@ -189,7 +191,9 @@ struct GruSavedArrays {
 template <class T>
 struct GruSequenceForwardArgs : SequenceForwardArgs<T>,
                                 GruWeights<T>,
-                                GruSavedArrays<T*> {};
+                                GruSavedArrays<T*> {
+  ActivationOptions activations;  // on the CPU, in float, and of no gradient
+};
 
 template <class T>
 struct GruSequenceBackwardArgs : SequenceBackwardArgs<T>,
@@ -224,7 +228,9 @@ struct GruAfterSavedArrays : GruSavedArrays<Array> {
 template <class T>
 struct GruAfterSequenceForwardArgs : SequenceForwardArgs<T>,
                                      GruAfterWeights<T>,
-                                     GruAfterSavedArrays<T*> {};
+                                     GruAfterSavedArrays<T*> {
+  ActivationOptions activations;  // on the CPU, in float, and of no gradient
+};
 
 template <class T>
 struct GruAfterSequenceBackwardArgs : SequenceBackwardArgs<T>,

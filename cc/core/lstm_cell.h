@@ -59,7 +59,8 @@ template <class Activations, bool kPeephole, bool kClip, class Value>
 BLOCKRNN_HOST_DEVICE LstmStep<Value> LstmForward(
     const LstmPreActivations<Value>& bar, Value cs_prev,
     const LstmPeepholes<Value>& peephole, Value forget_bias, Value cell_clip,
-    bool use_peephole = kPeephole) {
+    bool use_peephole = kPeephole,
+    const Activations& activations = Activations()) {
   LstmStep<Value> out;
   Value i_bar = bar.i_bar;
   Value f_bar = bar.f_bar + forget_bias;
@@ -67,17 +68,17 @@ BLOCKRNN_HOST_DEVICE LstmStep<Value> LstmForward(
     i_bar = i_bar + cs_prev * peephole.wci;
     f_bar = f_bar + cs_prev * peephole.wcf;
   }
-  out.i = Activations::Gate(i_bar);
-  out.ci = Activations::Candidate(bar.ci_bar);
-  out.f = Activations::Gate(f_bar);
+  out.i = activations.Gate(i_bar);
+  out.ci = activations.Candidate(bar.ci_bar);
+  out.f = activations.Gate(f_bar);
   out.cs = out.ci * out.i + cs_prev * out.f;
   if constexpr (kClip) {
     out.cs = Clamp(out.cs, Value(0) - cell_clip, cell_clip);
   }
   Value o_bar = bar.o_bar;
   if (kPeephole && use_peephole) o_bar = o_bar + out.cs * peephole.wco;
-  out.o = Activations::Gate(o_bar);
-  out.co = Activations::Candidate(out.cs);
+  out.o = activations.Gate(o_bar);
+  out.co = activations.Candidate(out.cs);
   out.h = out.o * out.co;
   return out;
 }
@@ -214,7 +215,8 @@ template <class T>
 struct LstmSequenceForwardArgs : SequenceForwardArgs<T>,
                                  LstmWeights<T>,
                                  LstmSavedArrays<T*> {
-  T* cs_last = nullptr;  // [B, H], the state after the last step
+  ActivationOptions activations;  // on the CPU, in float, and of no gradient
+  T* cs_last = nullptr;           // [B, H], the state after the last step
 };
 
 template <class T>

@@ -17,6 +17,8 @@
  *         c = tanh(x w_x + b_x + r (h' w_h + b_h))      reset after, or
  *         c = tanh(x w_x + b_x + (r h') w_h + b_h)      reset before the GEMM
  *         h = u h' + (1 - u) c
+ *   With BLOCKRNN_RELU an lstm or gru has relu in place of each tanh, and with
+ *   hard_sigmoid = a it has min(max(a v + 1/2, 0), 1) in place of sigmoid(v).
  *   Zoneout of a state s is its mean, z s' + (1 - z) s, with the rate z; the
  *   lstm's h is made of the cs before its zoneout.
  *   rnn   h = tanh(x w_x + h' w_h + b_x + b_h), or relu
@@ -69,6 +71,11 @@ typedef enum blockrnn_precision {
                             units and outputs up to 133144 */
 } blockrnn_precision;
 
+typedef enum blockrnn_activation {
+  BLOCKRNN_TANH = 0,
+  BLOCKRNN_RELU = 1
+} blockrnn_activation;
+
 /* The weights of one direction of a layer. Those that may be NULL are zero, or
  * there is no such part. The norms, [0] gamma and [1] beta, are read for the
  * cells with layer normalisation alone, and must not be NULL there. */
@@ -102,6 +109,10 @@ typedef struct blockrnn_model {
   /* Both are read for the cells with layer normalisation alone. */
   float epsilon;        /* added to the variances; above 0 */
   int norm_output_only; /* lstm: not 0: the output alone reads norm_c */
+  /* Both must be 0 but for lstm and gru. */
+  blockrnn_activation activation; /* in place of tanh */
+  float hard_sigmoid;             /* slope of the gates' hard sigmoid, as 0.2 in
+                                     Keras before version 3; 0: sigmoid */
 } blockrnn_model;
 
 typedef struct blockrnn_session blockrnn_session;

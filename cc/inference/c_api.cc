@@ -93,6 +93,23 @@ SessionStatus CheckDirection(const blockrnn_model& model,
   return {};
 }
 
+SessionStatus CheckActivations(const blockrnn_model& model) {
+  if (model.activation < BLOCKRNN_TANH || model.activation > BLOCKRNN_RELU) {
+    return InvalidArgument("activation must be a blockrnn_activation, got " +
+                           Number(model.activation));
+  }
+  if (!(model.hard_sigmoid >= 0) || std::isinf(model.hard_sigmoid)) {
+    return InvalidArgument("hard_sigmoid must be 0 or above, and finite");
+  }
+  const bool has_others =
+      model.activation != BLOCKRNN_TANH || model.hard_sigmoid > 0;
+  if (has_others && model.cell >= BLOCKRNN_RNN_TANH) {
+    return InvalidArgument(
+        "activation and hard_sigmoid are for lstm and gru alone");
+  }
+  return {};
+}
+
 SessionStatus CheckModel(const blockrnn_model* model,
                          blockrnn_precision precision, int threads) {
   if (model == nullptr) return InvalidArgument("model must not be NULL");
@@ -127,6 +144,8 @@ SessionStatus CheckModel(const blockrnn_model* model,
   if (model->zoneout_c > 0 && model->cell != BLOCKRNN_LSTM) {
     return InvalidArgument("zoneout_c is for lstm alone");
   }
+  const SessionStatus activations = CheckActivations(*model);
+  if (!activations.ok()) return activations;
   if (HasNorms(model->cell) &&
       !(model->epsilon > 0 && std::isfinite(model->epsilon))) {
     return InvalidArgument("epsilon must be above 0, and finite");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
 #include "cc/core/layer_norm.h"
@@ -95,6 +96,7 @@ class DirectionReader {
  private:
   void ReadCell(LstmSequenceForwardArgs<float>* args) {
     args->layout = kLstmIfco;
+    args->activations = OfModel();
     args->options.cell_clip = model_.cell_clip;
     args->zoneout_c.rate = model_.zoneout_c;
     args->proj = weights_.w_p == nullptr ? 0 : outputs_;
@@ -106,9 +108,12 @@ class DirectionReader {
     args->wcf = peepholes + units_;
     args->wco = peepholes + 2 * units_;
   }
-  void ReadCell(GruSequenceForwardArgs<float>*) {}
+  void ReadCell(GruSequenceForwardArgs<float>* args) {
+    args->activations = OfModel();
+  }
   void ReadCell(GruAfterSequenceForwardArgs<float>* args) {
     args->layout = kGruRuc;
+    args->activations = OfModel();
   }
   void ReadCell(SimpleRnnForwardArgs<float>* args) {
     args->relu = model_.cell == BLOCKRNN_RNN_RELU;
@@ -121,6 +126,10 @@ class DirectionReader {
   void ReadCell(LayerNormGruForwardArgs<float>* args) {
     args->layout = kGruRuc;
     args->epsilon = model_.epsilon;
+  }
+
+  ActivationOptions OfModel() const {
+    return {model_.hard_sigmoid, model_.activation == BLOCKRNN_RELU};
   }
 
   template <class Args>

@@ -73,7 +73,7 @@ static blockrnn_direction* ReadDirection(FILE* file) {
 static blockrnn_model ReadModel(const char* path, int64_t* outputs) {
   FILE* const file = fopen(path, "rb");
   if (file == NULL) Fail(path, "cannot be opened");
-  blockrnn_model model = {BLOCKRNN_LSTM, 0, NULL, 0.0f, 0.0f, 0.0f, 0.0f, 0};
+  blockrnn_model model = {.cell = BLOCKRNN_LSTM}; /* and all others zero */
   model.cell = (blockrnn_cell)ReadNumber(file, BLOCKRNN_LAYER_NORM_GRU);
   model.num_layers = ReadNumber(file, 1000);
   Read(file, &model.cell_clip, sizeof model.cell_clip, 1);
@@ -81,6 +81,8 @@ static blockrnn_model ReadModel(const char* path, int64_t* outputs) {
   Read(file, &model.zoneout_c, sizeof model.zoneout_c, 1);
   Read(file, &model.epsilon, sizeof model.epsilon, 1);
   model.norm_output_only = (int)ReadNumber(file, 1);
+  model.activation = (blockrnn_activation)ReadNumber(file, BLOCKRNN_RELU);
+  Read(file, &model.hard_sigmoid, sizeof model.hard_sigmoid, 1);
   blockrnn_layer* const layers =
       Allocate((size_t)model.num_layers, sizeof *layers);
   for (int64_t n = 0; n < model.num_layers; ++n) {

@@ -5,7 +5,8 @@ frameworks. WEIGHTS has numbers of this machine's byte order:
 
     int64    cell (a blockrnn_cell), layers
     float32  cell_clip, zoneout_h, zoneout_c, epsilon (0 without layer normalisation)
-    int64    norm_output_only, 0 or 1
+    int64    norm_output_only, 0 or 1; activation (a blockrnn_activation)
+    float32  hard_sigmoid
     for each layer:
     int64    inputs, units, outputs, directions
     for each direction, for each array of blockrnn_direction in its order:
@@ -43,6 +44,8 @@ def write(given: weights.RecurrentWeights, file: BinaryIO) -> None:
     options = [given.cell_clip, given.zoneout_h, given.zoneout_c, given.epsilon or 0]
     file.write(np.array(options, np.float32).tobytes())
     file.write(np.int64(bool(given.norm_output_only)).tobytes())
+    file.write(np.int64(given.activation == "relu").tobytes())
+    file.write(np.float32(given.hard_sigmoid).tobytes())
     for layer in given.layers:
         one = layer.forward
         sizes = [one.input_size, one.units, one.output_size, layer.directions]

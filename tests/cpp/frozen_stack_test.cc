@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cc/core/activations.h"
 #include "cc/core/frozen_stack_args.h"
 #include "tests/cpp/frozen.h"
 #include "tests/cpp/op.h"
@@ -46,7 +48,7 @@ struct Result {
 template <class Forward>
 class Stack {
  public:
-  Stack() {
+  explicit Stack(const ActivationOptions& activations = {}) {
     for (const LayerSizes& sizes : kLayers) {
       StackLayer<Forward>& layer = layers_.emplace_back();
       layer.directions = sizes.directions;
@@ -55,6 +57,7 @@ class Stack {
       for (int64_t d = 0; d < sizes.directions; ++d) {
         layer.options[d].shape.input = sizes.input;
         layer.options[d].shape.units = sizes.units;
+        layer.options[d].activations = activations;
         Forward weights = layer.options[d];
         SetWeights(&weights);
         const TestHost host({});
@@ -124,13 +127,7 @@ class Stack {
 };
 
 template <class Forward>
-class FrozenStacks : public ::testing::Test {};
-using Cells = ::testing::Types<LstmSequenceForwardArgs<float>,
-                               GruAfterSequenceForwardArgs<float>>;
-TYPED_TEST_SUITE(FrozenStacks, Cells);
-
-TYPED_TEST(FrozenStacks, SameBits) {
-  const Stack<TypeParam> stack;
+void ExpectSameBits(const Stack<Forward>& stack) {
   int closures = 0;
   for (const bool with_state : {false, true}) {
     const Result want = stack.Run({}, with_state);
@@ -151,6 +148,28 @@ TYPED_TEST(FrozenStacks, SameBits) {
     }
   }
   EXPECT_GT(closures, 0);
+}
+
+template <class Forward>
+class FrozenStacks : public ::testing::Test {};
+using Cells = ::testing::Types<LstmSequenceForwardArgs<float>,
+                               GruAfterSequenceForwardArgs<float>>;
+TYPED_TEST_SUITE(FrozenStacks, Cells);
+
+TYPED_TEST(FrozenStacks, SameBits) { ExpectSameBits(Stack<TypeParam>()); }
+
+// With each of the others and with both.
+TYPED_TEST(FrozenStacks, SameBitsOfOtherActivations) {
+  std::vector<std::vector<float>> all = {Stack<TypeParam>().Run({}, false).y};
+  constexpr ActivationOptions kOthers[] = {
+      {0.2f, false}, {0, true}, {0.2f, true}};
+  for (const ActivationOptions& others : kOthers) {
+    const Stack<TypeParam> stack(others);
+    ExpectSameBits(stack);
+    const std::vector<float> y = stack.Run({}, false).y;
+    EXPECT_EQ(std::count(all.begin(), all.end(), y), 0);
+    all.push_back(y);
+  }
 }
 
 // Each allocation of a call fails once.

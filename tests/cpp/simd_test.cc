@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "cc/core/activations.h"
 #include "tests/cpp/tolerances.h"
 
 namespace blockrnn::test {
@@ -50,6 +51,36 @@ TEST(Simd, SigmoidOfFloat) {
           << "of " << x << " it is " << got[j] << ", must be " << want;
     }
   }
+}
+
+TEST(Simd, OtherActivations) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::nanf("");
+  const auto first = [](const V& v) {
+    float lanes[V::kSize];
+    cpu::Store(lanes, v);
+    return lanes[0];
+  };
+  struct {
+    float x, hard_sigmoid, relu;
+  } const cases[] = {
+      {0, 0.5f, 0}, {1, 0.75f, 1},   {-1, 0.25f, 0}, {2, 1, 2},
+      {-2, 0, 0},   {9, 1, 9},       {-1e38f, 0, 0}, {inf, 1, inf},
+      {-inf, 0, 0}, {nan, nan, nan},
+  };
+  const OtherActivations<V> both = {{0.25f, true}};
+  for (const auto& c : cases) {
+    const float gate = first(both.Gate(V(c.x)));
+    const float candidate = first(both.Candidate(V(c.x)));
+    EXPECT_TRUE(gate == c.hard_sigmoid || std::isnan(c.x)) << c.x;
+    EXPECT_TRUE(candidate == c.relu || std::isnan(c.x)) << c.x;
+    EXPECT_EQ(std::isnan(gate), std::isnan(c.x));
+    EXPECT_EQ(std::isnan(candidate), std::isnan(c.x));
+  }
+  const OtherActivations<V> relu = {{0, true}};
+  EXPECT_EQ(first(relu.Gate(V(1))), first(Sigmoid(V(1))));
+  const OtherActivations<V> hard = {{0.25f, false}};
+  EXPECT_EQ(first(hard.Candidate(V(1))), first(Tanh(V(1))));
 }
 
 // What is stored must not depend on its position in a row.

@@ -53,6 +53,7 @@ def _run(program, *arguments):
         Stack("rnn_relu", inputs=5, units=9, biases=("b_h",)),
         Stack("layer_norm_lstm", directions=2, inputs=5, units=9, norm_output_only=True),
         Stack("layer_norm_gru", layers=2, inputs=5, units=9),
+        Stack("gru", inputs=5, units=9, activation="relu", hard_sigmoid=0.2),
     ],
     ids=lambda stack: stack.cell,
 )

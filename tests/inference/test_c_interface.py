@@ -31,9 +31,10 @@ def _stack(cell: str) -> Stack:
 
 @pytest.fixture
 def library(monkeypatch):
-    """The library; a cell or precision "unknown" has a number that is none."""
+    """The library; a cell, precision or activation "unknown" has a number that is none."""
     monkeypatch.setitem(_library._CELLS, ("unknown", None), 9)
     monkeypatch.setitem(_library.PRECISIONS, "unknown", 3)
+    monkeypatch.setitem(_library._ACTIVATIONS, "unknown", 2)
     lib = _library.library()
     lib.blockrnn_session_state_size.restype = ctypes.c_int64
     lib.blockrnn_session_state_size.argtypes = [ctypes.c_void_p]
@@ -47,7 +48,8 @@ def _model(kind: str, /, layers: int = 1, **changed):
     fields = {name: getattr(one, name) for name in _library._ARRAYS}
     fields |= {"input_size": 9, "units": 33, "output_size": 33}
     numbers = ("cell", "reset_after", "cell_clip", "zoneout_h", "zoneout_c", "epsilon")
-    model = {name: getattr(described, name) for name in (*numbers, "norm_output_only")}
+    others = ("norm_output_only", "activation", "hard_sigmoid")
+    model = {name: getattr(described, name) for name in (*numbers, *others)}
     for name, value in changed.items():
         (fields if name in fields else model)[name] = value
     layer = SimpleNamespace(forward=SimpleNamespace(**fields), backward=None)
@@ -108,6 +110,16 @@ _NAN, _ROWS = float("nan"), np.ones((4, 33), F32)
         *(
             ("zoneout_c is for lstm alone", cell, {"zoneout_c": 0.5})
             for cell in ("gru", *NORM_CELLS)
+        ),
+        ("activation must be a blockrnn_activation, got 2", "gru", {"activation": "unknown"}),
+        *(
+            ("hard_sigmoid must be 0 or above, and finite", "lstm", {"hard_sigmoid": slope})
+            for slope in (-0.2, _NAN, float("inf"))
+        ),
+        *(
+            ("activation and hard_sigmoid are for lstm and gru alone", cell, other)
+            for cell in ("rnn_relu", *NORM_CELLS)
+            for other in ({"activation": "relu"}, {"hard_sigmoid": 0.2})
         ),
         *(("peepholes are for lstm", cell, {"peepholes": _ROWS}) for cell in ("gru", *NORM_CELLS)),
         ("w_p is for lstm", "layer_norm_lstm", {"w_p": _ROWS}),

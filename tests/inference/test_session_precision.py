@@ -43,6 +43,13 @@ LARGE = {
     "large_gru_before": Stack("gru", inputs=70, units=150, reset_after=False, dtype=F32),
     "large_norm_lstm": Stack("layer_norm_lstm", inputs=70, units=150, dtype=F32),
     "large_norm_gru": Stack("layer_norm_gru", layers=2, inputs=70, units=150, dtype=F32),
+    "large_hard_lstm": Stack(
+        "lstm", inputs=70, units=150, proj=90, activation="relu", hard_sigmoid=0.2, dtype=F32
+    ),
+    "large_hard_gru": Stack("gru", layers=2, inputs=70, units=150, hard_sigmoid=0.2, dtype=F32),
+    "large_relu_gru_before": Stack(
+        "gru", inputs=70, units=150, reset_after=False, activation="relu", dtype=F32
+    ),
     "large_proj": Stack("lstm", directions=2, inputs=70, units=150, proj=90, dtype=F32),
 }
 

@@ -17,6 +17,8 @@ STACKS = {
     "lstm": Stack("lstm", inputs=5, units=19, dtype=F32),
     "gru": Stack("gru", inputs=5, units=19, dtype=F32),
     "gru_before": Stack("gru", layers=2, inputs=5, units=19, reset_after=False, dtype=F32),
+    "hard_lstm": Stack("lstm", inputs=5, units=19, hard_sigmoid=0.2, dtype=F32),
+    "relu_gru": Stack("gru", inputs=5, units=19, activation="relu", hard_sigmoid=0.2, dtype=F32),
     "relu": Stack("rnn_relu", inputs=5, units=19, dtype=F32),
     "norm_lstm": Stack("layer_norm_lstm", layers=2, inputs=5, units=19, dtype=F32),
     "norm_gru": Stack("layer_norm_gru", inputs=5, units=19, dtype=F32),

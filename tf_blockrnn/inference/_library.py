@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tf_blockrnn import _loader
-from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
 _LIBRARY = Path(__file__).resolve().parent.parent / "libblockrnn_inference.so"
@@ -23,6 +22,7 @@ _CELLS = {
     ("layer_norm_lstm", None): 5,
     ("layer_norm_gru", None): 6,
 }
+_ACTIVATIONS = {"tanh": 0, "relu": 1}
 # By the codes of blockrnn_status.
 _ERRORS: dict[int, type[Exception]] = {1: ValueError, 2: MemoryError, 3: RuntimeError}
 
@@ -51,6 +51,8 @@ class _Model(ctypes.Structure):
         ("zoneout_c", ctypes.c_float),
         ("epsilon", ctypes.c_float),
         ("norm_output_only", ctypes.c_int),
+        ("activation", ctypes.c_int),
+        ("hard_sigmoid", ctypes.c_float),
     ]
 
 
@@ -113,11 +115,6 @@ def create(weights: RecurrentWeights, precision: str, threads: int) -> tuple[int
     Returns:
       (handle, destroy): destroy takes the handle.
     """
-    if weights.activation != "tanh" or weights.hard_sigmoid:
-        raise UnsupportedError(
-            "Session: source must be of layers with tanh and sigmoid, got activation="
-            f"{weights.activation!r}, hard_sigmoid={weights.hard_sigmoid:g}"
-        )
     lib = library()
     layers = (_Layer * weights.num_layers)(
         *(
@@ -134,7 +131,8 @@ def create(weights: RecurrentWeights, precision: str, threads: int) -> tuple[int
     cell = _CELLS[weights.cell, weights.reset_after]
     numbers = weights.cell_clip, weights.zoneout_h, weights.zoneout_c, weights.epsilon or 0.0
     output_only = bool(weights.norm_output_only)
-    model = _Model(cell, weights.num_layers, layers, *numbers, output_only)
+    activations = _ACTIVATIONS[weights.activation], weights.hard_sigmoid
+    model = _Model(cell, weights.num_layers, layers, *numbers, output_only, *activations)
     handle = ctypes.c_void_p()
     code = lib.blockrnn_session_create(
         ctypes.byref(model), PRECISIONS[precision], threads, ctypes.byref(handle)

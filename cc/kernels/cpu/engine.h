@@ -54,7 +54,7 @@ template <class T>
 using EngineFunctions = FunctionTable<EngineFunction, T, CpuEngineArgs>;
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 14;
+inline constexpr int kEngineVersion = 15;
 
 struct Engine {
   int version;

@@ -4,6 +4,8 @@
 
 namespace blockrnn::cpu {
 
+BLOCKRNN_OTHER_ACTIVATIONS()
+
 template EngineFunctions<float> MakeEngineFunctions<float>();
 
 }  // namespace blockrnn::cpu

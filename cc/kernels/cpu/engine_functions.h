@@ -135,6 +135,19 @@ EngineFunctions<T> MakeEngineFunctions() {
   return TableOf<T>(CpuEngineArgs());
 }
 
+// The epilogues of other activations.
+#define BLOCKRNN_OTHER_ACTIVATIONS(prefix)                              \
+  prefix template void                                                  \
+  LstmEpilogue<float>::Cells<OtherActivations<Vec<float>>, true, true>( \
+      int64_t, const GateTile<float>&) const;                           \
+  prefix template void GruEpilogue<float>::OtherGates(                  \
+      int64_t, const GateTile<float>&) const;                           \
+  prefix template void GruEpilogue<float>::OtherCandidate(              \
+      int64_t, const GateTile<float>&) const;                           \
+  prefix template void GruAfterEpilogue<float>::RunOthers(              \
+      int64_t, const GateTile<float>&, const RowView<float>&) const;
+BLOCKRNN_OTHER_ACTIVATIONS(extern)
+
 extern template EngineFunctions<Eigen::half> MakeEngineFunctions();
 extern template EngineFunctions<Eigen::bfloat16> MakeEngineFunctions();
 extern template EngineFunctions<float> MakeEngineFunctions();

@@ -103,7 +103,7 @@ template <class T>
 using EngineFunctions = FunctionTable<EngineFunction, T, EngineArgs>;
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 4;
+inline constexpr int kEngineVersion = 5;
 
 struct Engine {
   int version;

@@ -10,6 +10,7 @@
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
+#include "cc/kernels/cpu/cells/other_activations.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
@@ -47,71 +48,61 @@ struct GruPanels {
   InputPanels<T, 1, false, P> x_c;
 };
 
-// Stage 0:  x · w_ru_x + b_ru + h · w_ru_h     →  r, u, h ∘ r
-// Stage 1:  x · w_c_x + b_c + (h ∘ r) · w_c_h  →  c, h
-template <class StorageType, class Activations,
-          class Element = PanelElement<StorageType>>
-class GruForwardCell : public ForwardCell<StorageType> {
+// What the GRU does with the results of its GEMMs, whatever the elements of its
+// weights were.
+template <class T>
+class GruEpilogue {
  public:
-  using T = StorageType;
-  using P = Element;
   using Args = GruSequenceForwardArgs<T>;
-  using Panels = GruPanels<T, P>;
   using C = ComputeType<T>;
   using V = Vec<C>;
   using Context = ForwardContext<T, kGruGates>;
-  static constexpr int kGates = kGruGates;
-  static constexpr bool kInPlace = true;
 
-  static ForwardShape Shape(const Args& args) {
-    return {args.shape.units, 2,
-            (kGruGates + 1) * static_cast<double>(args.shape.units),
-            kGruGates + 1};
-  }
-
-  GruForwardCell(const Args& args, const Context& context)
+  GruEpilogue(const Args& args, const Context& context)
       : args_(args),
         context_(context),
         units_(args.shape.units),
-        gemm_scratch_(context.executor),
-        packed_(args, context.panels, context.packing),
-        x_ru_(context, packed_.x_ru, context.fuses_input, units_),
-        x_c_(context, packed_.x_c, context.fuses_input, units_),
+        has_others_(args.activations),
         u_(context.scratch->template Array<C>(args.shape.batch * units_)),
         h_r_(context.scratch->template Array<C>(args.shape.batch * units_)) {}
 
-  Status BeginBlock(const StepBlock& block) {
-    x_ru_.SetRows(block, args_.x);
-    x_c_.SetRows(block, args_.x);
-    Status status = x_ru_.MultiplyFrozen();
-    if (status == Status::kOk) status = x_c_.MultiplyFrozen();
-    if (status != Status::kOk) return status;
-    return RunGemms(context_.executor, &gemm_scratch_, x_ru_.Hoisted(),
-                    x_c_.Hoisted());
-  }
-
-  void Step(int64_t step, int stage, Share share, Range rows) const {
-    if (stage == 0) {
-      x_ru_.Multiply(step, context_.h.Operand(step), packed_.w_ru_h, share,
-                     rows, [&](const GateTile<C>& tile, const RowView<C>&) {
-                       Gates(step, tile);
-                     });
-    } else {
-      x_c_.Multiply(step, {{h_r_, units_}}, packed_.w_c_h, share, rows,
-                    [&](const GateTile<C>& tile, const RowView<C>&) {
-                      Candidate(step, tile);
-                    });
+  template <class Activations>
+  EIGEN_ALWAYS_INLINE void Gates(int64_t step, const GateTile<C>& tile) const {
+    if constexpr (kMayHaveOthers<T, Activations>) {
+      if (has_others_) return OtherGates(step, tile);
     }
+    GatesWith<Activations>(step, tile);
   }
 
-  std::array<T*, 3> SavedForBackward() const {
-    return {args_.r, args_.u, args_.c};
+  // The left operand of the candidate's GEMM.
+  RowView<C> ResetState() const { return {h_r_, units_}; }
+
+  // May write h in place: the first stage of this step has read it.
+  template <class Activations>
+  EIGEN_ALWAYS_INLINE void Candidate(int64_t step,
+                                     const GateTile<C>& tile) const {
+    if constexpr (kMayHaveOthers<T, Activations>) {
+      if (has_others_) return OtherCandidate(step, tile);
+    }
+    CandidateWith<Activations>(step, tile);
   }
 
  private:
   static constexpr int kCandidate = kGruGates;  // its dropout factors
 
-  void Gates(int64_t step, const GateTile<C>& tile) const {
+  EIGEN_DONT_INLINE void OtherGates(int64_t step,
+                                    const GateTile<C>& tile) const {
+    GatesWith<OtherActivations<V>>(step, tile);
+  }
+  EIGEN_DONT_INLINE void OtherCandidate(int64_t step,
+                                        const GateTile<C>& tile) const {
+    CandidateWith<OtherActivations<V>>(step, tile);
+  }
+
+  template <class Activations>
+  EIGEN_ALWAYS_INLINE void GatesWith(int64_t step,
+                                     const GateTile<C>& tile) const {
+    const Activations activations = ActivationsOf<Activations>(args_);
     tile.ForEachRow([&](const GateRun<C>& run) {
       const bool masked = context_.rows.IsMasked(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
@@ -122,7 +113,7 @@ class GruForwardCell : public ForwardCell<StorageType> {
           return Load<C>(run.gates + gate * run.gate_stride + j, lanes);
         };
         GruGates<V> out = GruForwardGates<Activations>(
-            bar(kGruRu.r), bar(kGruRu.u), Load<C>(h + j, lanes));
+            bar(kGruRu.r), bar(kGruRu.u), Load<C>(h + j, lanes), activations);
         if (masked) out = {V(0), V(0), V(0)};
         StoreIf(args_.r, saved + j, out.r, lanes);
         StoreIf(args_.u, saved + j, out.u, lanes);
@@ -135,8 +126,10 @@ class GruForwardCell : public ForwardCell<StorageType> {
     });
   }
 
-  // May write h in place: the first stage of this step has read it.
-  void Candidate(int64_t step, const GateTile<C>& tile) const {
+  template <class Activations>
+  EIGEN_ALWAYS_INLINE void CandidateWith(int64_t step,
+                                         const GateTile<C>& tile) const {
+    const Activations activations = ActivationsOf<Activations>(args_);
     tile.ForEachRow([&](const GateRun<C>& run) {
       const bool masked = context_.rows.IsMasked(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
@@ -148,7 +141,8 @@ class GruForwardCell : public ForwardCell<StorageType> {
         const V c_bar = Load<C>(run.gates + j, lanes);
         const V u = Load<C>(u_ + state + j, lanes);
         const V h_prev = Load<C>(previous + j, lanes);
-        GruState<V> out = GruForwardState<Activations>(c_bar, u, h_prev);
+        GruState<V> out =
+            GruForwardState<Activations>(c_bar, u, h_prev, activations);
         if (masked) out = {V(0), h_prev};
         StoreIf(args_.c, saved + j, out.c, lanes);
         StoreIf(h_out, run.unit + j, out.h, lanes);
@@ -165,12 +159,77 @@ class GruForwardCell : public ForwardCell<StorageType> {
   const Args& args_;
   const Context context_;
   const int64_t units_;
+  const bool has_others_;  // other activations than the engine's
+  C* const u_;             // [B, H]
+  C* const h_r_;  // [B, H], h ∘ r, times the candidate's dropout factors
+};
+
+// Stage 0:  x · w_ru_x + b_ru + h · w_ru_h     →  r, u, h ∘ r
+// Stage 1:  x · w_c_x + b_c + (h ∘ r) · w_c_h  →  c, h
+template <class StorageType, class Activations,
+          class Element = PanelElement<StorageType>>
+class GruForwardCell : public ForwardCell<StorageType> {
+ public:
+  using T = StorageType;
+  using P = Element;
+  using Args = GruSequenceForwardArgs<T>;
+  using Panels = GruPanels<T, P>;
+  using C = ComputeType<T>;
+  using Context = ForwardContext<T, kGruGates>;
+  static constexpr int kGates = kGruGates;
+  static constexpr bool kInPlace = true;
+
+  static ForwardShape Shape(const Args& args) {
+    return {args.shape.units, 2,
+            (kGruGates + 1) * static_cast<double>(args.shape.units),
+            kGruGates + 1};
+  }
+
+  GruForwardCell(const Args& args, const Context& context)
+      : args_(args),
+        context_(context),
+        gemm_scratch_(context.executor),
+        packed_(args, context.panels, context.packing),
+        x_ru_(context, packed_.x_ru, context.fuses_input, args.shape.units),
+        x_c_(context, packed_.x_c, context.fuses_input, args.shape.units),
+        epilogue_(args, context) {}
+
+  Status BeginBlock(const StepBlock& block) {
+    x_ru_.SetRows(block, args_.x);
+    x_c_.SetRows(block, args_.x);
+    Status status = x_ru_.MultiplyFrozen();
+    if (status == Status::kOk) status = x_c_.MultiplyFrozen();
+    if (status != Status::kOk) return status;
+    return RunGemms(context_.executor, &gemm_scratch_, x_ru_.Hoisted(),
+                    x_c_.Hoisted());
+  }
+
+  void Step(int64_t step, int stage, Share share, Range rows) const {
+    if (stage == 0) {
+      x_ru_.Multiply(step, context_.h.Operand(step), packed_.w_ru_h, share,
+                     rows, [&](const GateTile<C>& tile, const RowView<C>&) {
+                       epilogue_.template Gates<Activations>(step, tile);
+                     });
+    } else {
+      x_c_.Multiply(step, {epilogue_.ResetState()}, packed_.w_c_h, share, rows,
+                    [&](const GateTile<C>& tile, const RowView<C>&) {
+                      epilogue_.template Candidate<Activations>(step, tile);
+                    });
+    }
+  }
+
+  std::array<T*, 3> SavedForBackward() const {
+    return {args_.r, args_.u, args_.c};
+  }
+
+ private:
+  const Args& args_;
+  const Context context_;
   GemmScratch<T> gemm_scratch_;
   const Panels packed_;
   InputGemm<T, kGruGates, false, P> x_ru_;
   InputGemm<T, 1, false, P> x_c_;
-  C* const u_;    // [B, H]
-  C* const h_r_;  // [B, H], h ∘ r, times the candidate's dropout factors
+  const GruEpilogue<T> epilogue_;
 };
 
 // Stage 0:  dz · w_ru_hᵀ of the next step, dz = [d_r_bar d_u_bar]

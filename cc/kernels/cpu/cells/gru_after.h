@@ -10,6 +10,7 @@
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
+#include "cc/kernels/cpu/cells/other_activations.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/hidden_state.h"
@@ -30,67 +31,43 @@ struct GruAfterPanels : GatePanels<T, kGruAfterGates, true, P> {
             args, args.b_x, args.b_h, args.shape.units, memory, packing) {}
 };
 
-// [x · w_x + b_x for r, u] + b_h + h · w_h, and x · w_x + b_x of the candidate
-// apart  →  r, u, hc, c, h
+// What the GRU does with the results of its GEMM, whatever the elements of its
+// weights were.
 // The candidate's gate is the last in every layout.
-template <class StorageType, class Activations,
-          class Element = PanelElement<StorageType>>
-class GruAfterForwardCell : public ForwardCell<StorageType> {
+template <class T>
+class GruAfterEpilogue {
  public:
-  using T = StorageType;
-  using P = Element;
   using Args = GruAfterSequenceForwardArgs<T>;
-  using Panels = GruAfterPanels<T, P>;
   using C = ComputeType<T>;
   using V = Vec<C>;
   using Context = ForwardContext<T, kGruAfterGates>;
-  static constexpr int kGates = kGruAfterGates;
-  static constexpr bool kOneGemm = true;
 
-  static ForwardShape Shape(const Args& args) {
-    return {args.shape.units, 1,
-            kGruAfterGates * static_cast<double>(args.shape.units),
-            kGruAfterGates};
-  }
-
-  GruAfterForwardCell(const Args& args, const Context& context)
+  GruAfterEpilogue(const Args& args, const Context& context)
       : args_(args),
         context_(context),
         units_(args.shape.units),
-        packed_(args, context.panels, context.packing),
-        x_(context, packed_.x, context.fuses_input, units_) {}
+        has_others_(args.activations) {}
 
-  Status BeginBlock(const StepBlock& block) {
-    return x_.BeginBlock(block, args_.x);
-  }
-
-  void Step(int64_t step, int, Share share, Range rows) const {
-    x_.Multiply(step, context_.h.Operand(step), packed_.w_h, share, rows,
-                [&](const GateTile<C>& tile, const RowView<C>& xc) {
-                  Cells(step, tile, xc);
-                });
-  }
-
-  void Block(const StepBlock& block, const RowView<C>& states,
-             Share share) const {
-    StepCursor step(context_.rows, block);
-    x_.Multiply(block.first, {states}, packed_.w_h, share, {0, block.rows},
-                [&](const GateTile<C>& tile, RowView<C> xc) {
-                  step.ForEachStep(tile, [&](const GateTile<C>& part) {
-                    Cells(step.step(), part, xc);
-                    xc = xc.FromRow(part.rows);
-                  });
-                });
-  }
-
-  std::array<T*, 4> SavedForBackward() const {
-    return {args_.r, args_.u, args_.c, args_.hc};
+  // xc: the candidate's x · w_x + b_x for the rows of the tile.
+  template <class Activations>
+  EIGEN_ALWAYS_INLINE void Run(int64_t step, const GateTile<C>& tile,
+                               const RowView<C>& xc) const {
+    if constexpr (kMayHaveOthers<T, Activations>) {
+      if (has_others_) return RunOthers(step, tile, xc);
+    }
+    Cells<Activations>(step, tile, xc);
   }
 
  private:
-  // xc: the candidate's x · w_x + b_x for the rows of the tile.
-  void Cells(int64_t step, const GateTile<C>& tile,
-             const RowView<C>& xc) const {
+  EIGEN_DONT_INLINE void RunOthers(int64_t step, const GateTile<C>& tile,
+                                   const RowView<C>& xc) const {
+    Cells<OtherActivations<V>>(step, tile, xc);
+  }
+
+  template <class Activations>
+  EIGEN_ALWAYS_INLINE void Cells(int64_t step, const GateTile<C>& tile,
+                                 const RowView<C>& xc) const {
+    const Activations activations = ActivationsOf<Activations>(args_);
     tile.ForEachRow([&](const GateRun<C>& run) {
       const bool masked = context_.rows.IsMasked(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
@@ -106,7 +83,7 @@ class GruAfterForwardCell : public ForwardCell<StorageType> {
         V hc = bar(args_.layout.c);
         GruAfterStep<V> out = GruAfterForward<Activations>(
             bar(args_.layout.r), bar(args_.layout.u),
-            Load<C>(xc_row + j, lanes), hc, h_prev);
+            Load<C>(xc_row + j, lanes), hc, h_prev, activations);
         if (masked) {
           hc = V(0);
           out = {V(0), V(0), V(0), h_prev};
@@ -125,8 +102,70 @@ class GruAfterForwardCell : public ForwardCell<StorageType> {
   const Args& args_;
   const Context context_;
   const int64_t units_;
+  const bool has_others_;  // other activations than the engine's
+};
+
+// [x · w_x + b_x for r, u] + b_h + h · w_h, and x · w_x + b_x of the candidate
+// apart  →  r, u, hc, c, h
+template <class StorageType, class Activations,
+          class Element = PanelElement<StorageType>>
+class GruAfterForwardCell : public ForwardCell<StorageType> {
+ public:
+  using T = StorageType;
+  using P = Element;
+  using Args = GruAfterSequenceForwardArgs<T>;
+  using Panels = GruAfterPanels<T, P>;
+  using C = ComputeType<T>;
+  using Context = ForwardContext<T, kGruAfterGates>;
+  static constexpr int kGates = kGruAfterGates;
+  static constexpr bool kOneGemm = true;
+
+  static ForwardShape Shape(const Args& args) {
+    return {args.shape.units, 1,
+            kGruAfterGates * static_cast<double>(args.shape.units),
+            kGruAfterGates};
+  }
+
+  GruAfterForwardCell(const Args& args, const Context& context)
+      : args_(args),
+        context_(context),
+        packed_(args, context.panels, context.packing),
+        x_(context, packed_.x, context.fuses_input, args.shape.units),
+        epilogue_(args, context) {}
+
+  Status BeginBlock(const StepBlock& block) {
+    return x_.BeginBlock(block, args_.x);
+  }
+
+  void Step(int64_t step, int, Share share, Range rows) const {
+    x_.Multiply(step, context_.h.Operand(step), packed_.w_h, share, rows,
+                [&](const GateTile<C>& tile, const RowView<C>& xc) {
+                  epilogue_.template Run<Activations>(step, tile, xc);
+                });
+  }
+
+  void Block(const StepBlock& block, const RowView<C>& states,
+             Share share) const {
+    StepCursor step(context_.rows, block);
+    x_.Multiply(block.first, {states}, packed_.w_h, share, {0, block.rows},
+                [&](const GateTile<C>& tile, RowView<C> xc) {
+                  step.ForEachStep(tile, [&](const GateTile<C>& part) {
+                    epilogue_.template Run<Activations>(step.step(), part, xc);
+                    xc = xc.FromRow(part.rows);
+                  });
+                });
+  }
+
+  std::array<T*, 4> SavedForBackward() const {
+    return {args_.r, args_.u, args_.c, args_.hc};
+  }
+
+ private:
+  const Args& args_;
+  const Context context_;
   const Panels packed_;
   InputGemm<T, kGruAfterGates, true, P> x_;
+  const GruAfterEpilogue<T> epilogue_;
 };
 
 // dz · w_hᵀ of the next step, dz = [d_r_bar d_u_bar d_hc]  →  d_h

@@ -10,13 +10,14 @@
 
 namespace blockrnn::cpu {
 
-// Of the units from `unit` on; zeros without peepholes.
+// Of the units from `unit` on; zeros without peepholes, at compile or run time.
 template <bool kPeephole, class C, class Args, class Lanes>
 EIGEN_ALWAYS_INLINE LstmPeepholes<Vec<C>> LoadPeepholes(const Args& args,
                                                         int64_t unit,
-                                                        Lanes lanes) {
+                                                        Lanes lanes,
+                                                        bool use = true) {
   LstmPeepholes<Vec<C>> out = {Vec<C>(0), Vec<C>(0), Vec<C>(0)};
-  if constexpr (kPeephole) {
+  if (kPeephole && use) {
     out.wci = Load<C>(args.wci + unit, lanes);
     out.wcf = Load<C>(args.wcf + unit, lanes);
     out.wco = Load<C>(args.wco + unit, lanes);
