@@ -54,7 +54,7 @@ struct StandardActivations {
   }
 };
 
-// What a forward call may have in their place.
+// What a forward call on the CPU may have in their place.
 struct ActivationOptions {
   // The slope a of gates with the hard sigmoid clip(a · x + 1/2, 0, 1); 0: σ.
   float hard_sigmoid = 0.0f;

@@ -140,11 +140,13 @@ EngineFunctions<T> MakeEngineFunctions() {
   prefix template void                                                  \
   LstmEpilogue<float>::Cells<OtherActivations<Vec<float>>, true, true>( \
       int64_t, const GateTile<float>&) const;                           \
-  prefix template void GruEpilogue<float>::OtherGates(                  \
+  prefix template void                                                  \
+  GruEpilogue<float>::GatesWith<OtherActivations<Vec<float>>>(          \
       int64_t, const GateTile<float>&) const;                           \
-  prefix template void GruEpilogue<float>::OtherCandidate(              \
+  prefix template void                                                  \
+  GruEpilogue<float>::CandidateWith<OtherActivations<Vec<float>>>(      \
       int64_t, const GateTile<float>&) const;                           \
-  prefix template void GruAfterEpilogue<float>::RunOthers(              \
+  prefix template void GruAfterEpilogue<float>::OtherCells(             \
       int64_t, const GateTile<float>&, const RowView<float>&) const;
 BLOCKRNN_OTHER_ACTIVATIONS(extern)
 

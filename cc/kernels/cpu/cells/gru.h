@@ -69,7 +69,9 @@ class GruEpilogue {
   template <class Activations>
   EIGEN_ALWAYS_INLINE void Gates(int64_t step, const GateTile<C>& tile) const {
     if constexpr (kMayHaveOthers<T, Activations>) {
-      if (has_others_) return OtherGates(step, tile);
+      if (EIGEN_PREDICT_FALSE(has_others_)) {
+        return GatesWith<OtherActivations<V>>(step, tile);
+      }
     }
     GatesWith<Activations>(step, tile);
   }
@@ -82,7 +84,9 @@ class GruEpilogue {
   EIGEN_ALWAYS_INLINE void Candidate(int64_t step,
                                      const GateTile<C>& tile) const {
     if constexpr (kMayHaveOthers<T, Activations>) {
-      if (has_others_) return OtherCandidate(step, tile);
+      if (EIGEN_PREDICT_FALSE(has_others_)) {
+        return CandidateWith<OtherActivations<V>>(step, tile);
+      }
     }
     CandidateWith<Activations>(step, tile);
   }
@@ -90,18 +94,9 @@ class GruEpilogue {
  private:
   static constexpr int kCandidate = kGruGates;  // its dropout factors
 
-  EIGEN_DONT_INLINE void OtherGates(int64_t step,
-                                    const GateTile<C>& tile) const {
-    GatesWith<OtherActivations<V>>(step, tile);
-  }
-  EIGEN_DONT_INLINE void OtherCandidate(int64_t step,
-                                        const GateTile<C>& tile) const {
-    CandidateWith<OtherActivations<V>>(step, tile);
-  }
-
   template <class Activations>
-  EIGEN_ALWAYS_INLINE void GatesWith(int64_t step,
-                                     const GateTile<C>& tile) const {
+  EIGEN_DONT_INLINE void GatesWith(int64_t step,
+                                   const GateTile<C>& tile) const {
     const Activations activations = ActivationsOf<Activations>(args_);
     tile.ForEachRow([&](const GateRun<C>& run) {
       const bool masked = context_.rows.IsMasked(step, run.row);
@@ -127,8 +122,8 @@ class GruEpilogue {
   }
 
   template <class Activations>
-  EIGEN_ALWAYS_INLINE void CandidateWith(int64_t step,
-                                         const GateTile<C>& tile) const {
+  EIGEN_DONT_INLINE void CandidateWith(int64_t step,
+                                       const GateTile<C>& tile) const {
     const Activations activations = ActivationsOf<Activations>(args_);
     tile.ForEachRow([&](const GateRun<C>& run) {
       const bool masked = context_.rows.IsMasked(step, run.row);

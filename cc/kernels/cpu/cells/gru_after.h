@@ -53,14 +53,14 @@ class GruAfterEpilogue {
   EIGEN_ALWAYS_INLINE void Run(int64_t step, const GateTile<C>& tile,
                                const RowView<C>& xc) const {
     if constexpr (kMayHaveOthers<T, Activations>) {
-      if (has_others_) return RunOthers(step, tile, xc);
+      if (EIGEN_PREDICT_FALSE(has_others_)) return OtherCells(step, tile, xc);
     }
     Cells<Activations>(step, tile, xc);
   }
 
  private:
-  EIGEN_DONT_INLINE void RunOthers(int64_t step, const GateTile<C>& tile,
-                                   const RowView<C>& xc) const {
+  EIGEN_DONT_INLINE void OtherCells(int64_t step, const GateTile<C>& tile,
+                                    const RowView<C>& xc) const {
     Cells<OtherActivations<V>>(step, tile, xc);
   }
 

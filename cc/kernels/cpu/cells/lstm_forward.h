@@ -68,7 +68,7 @@ class LstmEpilogue {
   template <class Activations>
   EIGEN_ALWAYS_INLINE void Run(int64_t step, const GateTile<C>& tile) const {
     if constexpr (kMayHaveOthers<T, Activations>) {
-      if (has_others_) {
+      if (EIGEN_PREDICT_FALSE(has_others_)) {
         return Cells<OtherActivations<V>, true, true>(step, tile);
       }
     }
