@@ -9,8 +9,6 @@ own. Keras' `call` runs instead wherever the op does not compute the same:
   compute dtype without kernels, a GPU that this build has no kernels for;
 - ragged inputs, inputs and states of different dtypes, a single state or mask for all rows,
   no steps, `unroll` with an unknown number of steps;
-- `unroll`, `go_backwards` and `zero_output_for_mask` together with a mask: Keras then applies the
-  mask to the outputs in the wrong order;
 - a graph that XLA compiles (`jit_compile=True`), where the library for XLA cannot be loaded;
 - a graph that is traced while a SavedModel is written, so that the file has no op of ours.
   TensorFlow then traces all functions again.
@@ -178,8 +176,6 @@ def _fit(layer: Any, x: tf.Tensor, states: list[tf.Tensor], mask: tf.Tensor | No
         if rows.shape.rank != 2 or (tensors.known_dim(rows, axis) == 1 and batch != 1):
             return False
     if any(tensor.dtype.name != layer.cell.compute_dtype for tensor in (x, *states)):
-        return False
-    if layer.unroll and mask is not None and layer.go_backwards and layer.zero_output_for_mask:
         return False
     return steps != 0 and not (layer.unroll and steps is None)
 

@@ -31,6 +31,10 @@ OPTIONS = {
     "backwards-sequences": {"go_backwards": True, "return_sequences": True},
     "unroll": {"unroll": True, "return_sequences": True},
     "unroll-backwards": {"unroll": True, "go_backwards": True},
+    "unroll-zero-output": {
+        **{"unroll": True, "go_backwards": True, "zero_output_for_mask": True},
+        **{"return_sequences": True, "return_state": True},
+    },
     "no-bias": {"use_bias": False},
     "implementation-1": {"implementation": 1, "return_sequences": True},
     "time-major": {"time_major": True, "return_sequences": True},

@@ -4,7 +4,8 @@ The ops and Keras, 2 and 3, agree except for three rules:
 
 - A masked step repeats the previous state. Before a row's first unmasked step, Keras has zeros and
   the op the initial state. They differ only if the initial state is not zero.
-- With `zero_output_for_mask`, Keras outputs zeros at every masked step.
+- With `zero_output_for_mask`, Keras outputs zeros at every masked step. Its unrolled loop, going
+  backwards, takes the mask in the order of the inputs and the outputs in that of processing.
 - Going backwards, Keras returns the outputs in the order of processing, the op in the order of the
   inputs.
 """
@@ -52,12 +53,15 @@ def all_outputs(
     layer: Any, outputs: tf.Tensor, mask: tf.Tensor | None, zero_state: bool, *, axis: int = 1
 ) -> tf.Tensor:
     """The outputs of all steps in Keras' order, from those of the op; else as `last_output`."""
-    if mask is not None and layer.zero_output_for_mask:
+    zeroes = mask is not None and layer.zero_output_for_mask
+    in_other_order = zeroes and layer.go_backwards and layer.unroll
+    if zeroes and not in_other_order:
         outputs = _where(mask, outputs)
     elif mask is not None and not zero_state:
         count = tf.cumsum(tf.cast(mask, tf.int32), axis=axis, reverse=bool(layer.go_backwards))
         outputs = _where(count > 0, outputs)
-    return tf.reverse(outputs, [axis]) if layer.go_backwards else outputs
+    outputs = tf.reverse(outputs, [axis]) if layer.go_backwards else outputs
+    return _where(mask, outputs) if in_other_order else outputs
 
 
 def _where(keep: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

@@ -58,7 +58,7 @@ width `projection`.""",
     # What the op supports.
     "layer_support": """\
 Any mask, `dropout`, `recurrent_dropout`, zoneout, `go_backwards`, `stateful`, `unroll` (which
-has no effect) and `Bidirectional` are supported by the op too. Activations other than tanh and
+changes no speed) and `Bidirectional` are supported by the op too. Activations other than tanh and
 sigmoid, a custom cell, `use_cudnn=True`, or a GPU where this build has no CUDA are not: the
 layer then falls back to Keras' own operations and warns once; `layer.fused` and
 `layer.why_not_fused` report it. XLA compiles the op too (`jit_compile=True`).""",
