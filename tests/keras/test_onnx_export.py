@@ -112,18 +112,13 @@ def test_known_dims(tmp_path, batch, time):
     assert_exports(model, sequence(), tmp_path)
 
 
-def test_stateful(tmp_path):
-    """An ONNX file has no state of its own: it starts from the state at the export."""
-    x = keras.Input(batch_shape=(BATCH, TIME, INPUT))
-    made = layer("LSTM", stateful=True)
-    model = keras.Model(x, made(x))
-    onnx_export.randomise(model, sequence())
-    proto = onnx_export.export(model, tmp_path / "model.onnx")
-    state = [each.numpy() for each in made.states]
-    (got,) = onnx_export.run(proto, [sequence()])
-    for variable, value in zip(made.states, state, strict=True):
-        variable.assign(value)
-    assert_close(got, model(sequence()).numpy(), BOUND, "outputs")
+def test_states_as_inputs_and_outputs(tmp_path):
+    """What the refusal of a stateful model advises."""
+    x, *states = keras.Input((None, INPUT)), keras.Input((UNITS,)), keras.Input((UNITS,))
+    made = layer("LSTM", return_state=True)
+    model = keras.Model([x, *states], made(x, initial_state=states))
+    given = [np.full((BATCH, UNITS), value, np.float32) for value in (0.5, -2.0)]
+    assert_exports(model, [sequence(), *given], tmp_path)
 
 
 def test_nested_and_subclassed_models(tmp_path):
@@ -189,6 +184,19 @@ def _assert_refuses(model, path, words, **options):
     with pytest.raises(NotImplementedError, match=words):
         model.export(str(file), format="onnx", verbose=False, **options)
     assert file.read_text() == "an older file"
+
+
+@pytest.mark.parametrize("form", ["fused", "enabled", "cell"])
+def test_a_stateful_model_is_refused(tfb, tmp_path, form):
+    """An ONNX file has no state of its own: it would start from the state at the export."""
+    x = keras.Input(batch_shape=(BATCH, TIME, INPUT))
+    if form == "cell":
+        made = keras.layers.RNN(tfb.layers.GRUCell(UNITS, reset_after=False), stateful=True)
+    else:
+        made = (keras.layers.GRU if form == "enabled" else tfb.layers.GRU)(UNITS, stateful=True)
+    made.name = "remembers"
+    with tfb.enable_keras():
+        _assert_refuses(keras.Model(x, made(x)), tmp_path, "remembers.* keeps a state.*to_litert")
 
 
 @pytest.mark.parametrize(

@@ -146,14 +146,15 @@ def test_cells(tfb, opset):
 
 
 @pytest.mark.parametrize(
-    ("mode", "direction", "version"),
+    ("mode", "direction", "version", "whose"),
     covering.pairwise(
         ["lstm", "gru", "rnn_relu", "rnn_tanh"],
         ["unidirectional", "bidirectional"],
         ["", "V2", "V3", "V3-batch-major", "V3-skip"],
+        ["ours", "tensorflow's"],
     ),
 )
-def test_cudnn(tfb, mode, direction, version):
+def test_cudnn(tfb, mode, direction, version, whose):
     version, _, variant = version.partition("-")
     layers, directions = 2, 2 if direction == "bidirectional" else 1
     inputs = H if variant == "skip" else X
@@ -165,7 +166,7 @@ def test_cudnn(tfb, mode, direction, version):
     size = tfb.raw_ops.CudnnRNNParamsSize(
         num_layers=layers, num_units=H, input_size=inputs, T=tf.float32, S=tf.int32, **network
     )
-    op = getattr(tfb.raw_ops, f"CudnnRNN{version}")
+    op = getattr(tfb.raw_ops if whose == "ours" else tf.raw_ops, f"CudnnRNN{version}")
     time_major = variant != "batch-major"
     options = {"time_major": time_major} if version == "V3" else {}
 

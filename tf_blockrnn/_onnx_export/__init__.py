@@ -15,8 +15,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tf_blockrnn import raw_ops
-from tf_blockrnn._onnx_export import cells, cudnn, sequences
+from tf_blockrnn import _loader, raw_ops
+from tf_blockrnn._onnx_export import cells, cudnn, sequences, states
 from tf_blockrnn._onnx_export.emitter import Emitter, Unsupported
 
 _NAMESPACE = "BlockRNN>"
@@ -37,7 +37,7 @@ class _Refusal(BaseException):
 def _handle(graph: Any, node: Any, **_: Any) -> None:
     """A handler as tf2onnx calls it."""
     op = node.type.removeprefix(_NAMESPACE)
-    name = node.name
+    kind, name = node.type, node.name
     try:
         if graph.opset < _MIN_OPSET:
             raise Unsupported(f"it needs opset {_MIN_OPSET} at least, this is {graph.opset}")
@@ -46,10 +46,13 @@ def _handle(graph: Any, node: Any, **_: Any) -> None:
         _LOWERINGS[op](Emitter(graph, node))
     except Exception as error:
         reason = error if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
-        raise _Refusal(
-            f"{_NAMESPACE}{op} (node {name}) cannot be exported to ONNX: {reason}. "
-            "tf_blockrnn.unfuse_model(model) puts Keras' own layers in place of the fused ones, "
+        advice = (
+            " tf_blockrnn.unfuse_model(model) puts Keras' own layers in place of the fused ones, "
             "where Keras has such layers, and its result can be exported instead."
+        )
+        raise _Refusal(
+            f"{kind} (node {name}) cannot be exported to ONNX: {reason}."
+            f"{advice if kind.startswith(_NAMESPACE) else ''}"
         ) from error
 
 
@@ -60,8 +63,14 @@ def register(tfonnx: ModuleType) -> None:
     """
     handler = importlib.import_module("tf2onnx.handler")
     names = [f"{_NAMESPACE}{name}" for name in raw_ops.__all__]
+    cudnn_names = list(cudnn.LOWERINGS) if _loader.extends_tensorflow() else []  # TensorFlow's own
     # Opset 1, the least: the handler itself reports one that is too low.
-    handler.tf_op(names).register_compat_handler(_handle, 1)
+    handler.tf_op(names + cudnn_names).register_compat_handler(_handle, 1)
+    # tf2onnx has handlers of its own for later opsets, of CudnnRNN with GRUs alone.
+    for version, known in enumerate(handler.tf_op.get_opsets()[""]):
+        theirs = [name for name in cudnn_names if name in known]
+        handler.tf_op(theirs).register_compat_handler(_handle, version)
+    states.refuse_in(importlib.import_module("tf2onnx.tf_loader"), {*names, *cudnn_names})
 
     convert = tfonnx.tensorflow_onnx_mapping
 

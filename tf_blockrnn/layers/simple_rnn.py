@@ -44,9 +44,9 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
 
     {simple_rnn}
 
-    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which
-    changes no speed) and `Bidirectional` are supported by the op too. Activations other than tanh
-    and relu, a custom cell, or a GPU where this build has no CUDA are not: the layer then falls back to Keras'
+    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which changes no
+    speed) and `Bidirectional` are supported by the op too. Activations other than tanh and relu, a
+    custom cell, or a GPU where this build has no CUDA are not: the layer then falls back to Keras'
     own operations and warns once; `layer.fused` and `layer.why_not_fused` report it. XLA compiles
     the op too (`jit_compile=True`).
 
