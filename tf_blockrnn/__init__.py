@@ -39,6 +39,7 @@ _LAZY = {
     "layer_norm_lstm": "_ops.layer_norm",
     "lstm": "_ops.sequences",
     "lstm_block_cell": "_ops.lstm_block_cell",
+    "report": "_report",
     "simple_rnn": "_ops.simple_rnn",
     "to_litert": "_litert",
     "unfuse_model": "_fuse",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from tf_blockrnn._ops.lstm_block_cell import lstm_block_cell
     from tf_blockrnn._ops.sequences import gru, lstm
     from tf_blockrnn._ops.simple_rnn import simple_rnn
+    from tf_blockrnn._report import report
 
 __all__ = [
     "GRUOutputs",
@@ -81,6 +83,7 @@ __all__ = [
     "lstm",
     "lstm_block_cell",
     "raw_ops",
+    "report",
     "simple_rnn",
     "to_litert",
     "unfuse_model",

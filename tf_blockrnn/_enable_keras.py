@@ -15,6 +15,7 @@ import inspect
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -33,8 +34,17 @@ def enable_keras() -> contextlib.AbstractContextManager:
     `Bidirectional` and in subclasses, compute a sequence by the op of the layer of the same name in
     `tf_blockrnn.layers`, under the same conditions, with the same results and dropout masks as
     before. A configuration that the op does not support and a subclass with its own `inner_loop` or
-    cell fall back to Keras' own operations, with one warning for each reason. Models, weights and
-    saved files are plain Keras ones: they load without this package.
+    cell fall back to Keras' own operations, with one warning for each class and reason;
+    `tf_blockrnn.report(model)` lists them. Models and weights stay plain Keras ones, and what
+    `save`, `save_weights`, `to_json` and `pickle` write is the same as without the switch: it loads
+    without this package.
+
+    `model.export` of Keras 3 is the exception, since a SavedModel has the traced operations: while
+    the switch is on, it has the ops, and a warning says so. A program that loads the file has to
+    import `tf_blockrnn` first or to load the op library (docs/serving.md); without, TensorFlow
+    reports "Op type not registered". `with tf_blockrnn.disable_keras(): model.export(...)` exports
+    on Keras' own operations. For `tf.saved_model.save` and `keras.export.ExportArchive` the same
+    holds, without the warning. tf_keras exports on Keras' own operations always.
 
     `tf_keras` (Keras 2) is included if it is imported, before or later, or TF_USE_LEGACY_KERAS is
     set.
@@ -63,43 +73,59 @@ def enable_keras() -> contextlib.AbstractContextManager:
       False
     """
     with _lock:
+        before = _to_be_restored()
         legacy = _legacy_switch()
-        before = contextlib.ExitStack()
-        before.callback(_restore, bool(_replaced), legacy is not None and legacy.enabled())
         _enable_keras3(required=legacy is None)
         if legacy is not None:
             legacy.enable()
         return before
 
 
-def _restore(keras3: bool, tf_keras: bool) -> None:
-    """Switches off what was off."""
-    with _lock:
-        if not keras3:
-            _disable_keras3()
-        legacy = _legacy_switch()
-        if legacy is not None and not tf_keras:
-            legacy.disable()
-
-
-def disable_keras() -> None:
+def disable_keras() -> contextlib.AbstractContextManager:
     """Lets plain Keras layers run on Keras' own operations again; see `enable_keras`.
 
     Each `tf.function` of your own that was traced in between keeps the ops, and a model compiled in
     between its `jit_compile`.
 
+    Returns:
+      A context manager; at its exit the state before this call is restored. Within it
+      `model.export` writes a SavedModel that loads without this package.
+
     Example:
       >>> import tf_blockrnn
       >>> _ = tf_blockrnn.enable_keras()
-      >>> tf_blockrnn.disable_keras()
+      >>> with tf_blockrnn.disable_keras():
+      ...     tf_blockrnn.keras_enabled()
+      False
+      >>> tf_blockrnn.keras_enabled()
+      True
+      >>> _ = tf_blockrnn.disable_keras()
       >>> tf_blockrnn.keras_enabled()
       False
     """
     with _lock:
+        before = _to_be_restored()
         _disable_keras3()
         legacy = _legacy_switch()
         if legacy is not None:
             legacy.disable()
+        return before
+
+
+def _to_be_restored() -> contextlib.ExitStack:
+    """A context manager at whose exit the switch is as it is now."""
+    legacy = _legacy_switch()
+    before = contextlib.ExitStack()
+    before.callback(_restore, keras3_enabled(), legacy is not None and legacy.enabled())
+    return before
+
+
+def _restore(keras3: bool, tf_keras: bool) -> None:
+    with _lock:
+        _enable_keras3(required=True) if keras3 else _disable_keras3()
+        legacy = _legacy_switch()
+        if legacy is not None:
+            legacy.enable() if tf_keras else legacy.disable()
 
 
 def keras_enabled() -> bool:
@@ -113,7 +139,12 @@ def keras_enabled() -> bool:
     """
     with _lock:
         legacy = _legacy_switch()
-        return bool(_replaced) or (legacy is not None and legacy.enabled())
+        return keras3_enabled() or (legacy is not None and legacy.enabled())
+
+
+def keras3_enabled() -> bool:
+    """Whether plain layers of Keras 3 run on the fused ops."""
+    return bool(_replaced)
 
 
 def _legacy_switch() -> ModuleType | None:
@@ -157,7 +188,8 @@ def _enable_keras3(required: bool) -> None:
             lambda layer, spec=spec: _fused_call.why_not_fused(layer, spec) is None
         )
         _replace(spec.keras_class, "supports_jit", jit)
-    _model_functions.watch(keras.Model, lambda: bool(_replaced))
+    _replace(keras.Model, "export", _warning_export(keras.Model.export))
+    _model_functions.watch(keras.Model, keras3_enabled)
 
 
 def _replace(owner: type, name: str, value: Any) -> None:
@@ -189,3 +221,23 @@ def _fused_or_keras(spec: Any, keras_call: Callable) -> Callable:
         return _fused_call.fused_or_keras(self, spec, reason, plain, sequences, **options)
 
     return call
+
+
+def _warning_export(keras_export: Callable) -> Callable:
+    """The `export` of Keras' models: with a warning where a SavedModel gets the ops."""
+    from tf_blockrnn import _recurrent_parts
+
+    @functools.wraps(keras_export)
+    def export(self, filepath, format="tf_saved_model", *args, **kwargs):
+        layers = _recurrent_parts.switched(self) if format == "tf_saved_model" else []
+        if layers:
+            warnings.warn(
+                f"The SavedModel {str(filepath)!r} needs tf_blockrnn: enable_keras() is on, so it "
+                f"has the fused ops ({', '.join(layers)}). A program that loads it has to import "
+                "tf_blockrnn first, or load its op library (docs/serving.md). To write it with "
+                "Keras' own operations: `with tf_blockrnn.disable_keras(): model.export(...)`.",
+                stacklevel=2,
+            )
+        return keras_export(self, filepath, format, *args, **kwargs)
+
+    return export

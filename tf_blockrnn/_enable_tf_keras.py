@@ -101,30 +101,58 @@ def _fused_or_keras(plain: Callable, spec: LayerSpec) -> Callable:
     # module of the plain one, which `wraps` copies, AutoGraph leaves it as it is.
     @functools.wraps(plain)
     def call(self, inputs, mask=None, training=None, initial_state=None):
-        if _on and _op_computes(self, spec) and _op_may_be_here():
-            outputs = _call_op(self, spec, inputs, mask, training, initial_state)
-            if outputs is not None:
-                return outputs
+        if _on and not _writes_saved_model():
+            reason = why_not_fused(self, spec) or xla.why_not_here()
+            reason = reason or _why_draws_at_each_step(self, training)
+            if reason:
+                _fusing.warn_once(self, reason, stacklevel=3)
+            elif self.cell.built:
+                outputs = _call_op(self, spec, inputs, mask, training, initial_state)
+                if outputs is not None:
+                    return outputs
         return plain(self, inputs, mask=mask, training=training, initial_state=initial_state)
 
     return call
 
 
-def _op_computes(layer: Any, spec: LayerSpec) -> bool:
+def spec_of(layer: Any) -> LayerSpec | None:
+    """The spec of a layer of tf_keras, or None where the ops compute none of its kind."""
+    return next((_specs()[cls] for cls in type(layer).__mro__ if cls in _specs()), None)
+
+
+def why_not_fused(layer: Any, spec: LayerSpec) -> _fusing.Reason | None:
+    """The reason why the op does not support this layer, or None if it does."""
     cell = layer.cell
-    return (
-        type(cell) in spec.cells
-        and "call" not in vars(cell)
-        and cell.built
-        and _fused_call.why_no_op(cell, spec) is None
-        and not _keras_private.has_constants(layer)
-        and not _keras_private.returns_runtime(layer)
+    if type(cell) not in spec.cells or "call" in vars(cell):
+        return _fusing.Reason(f"its cell is of the custom class {type(cell).__name__}")
+    if _keras_private.has_constants(layer):
+        return _fusing.Reason("its cell gets constants")
+    if _keras_private.returns_runtime(layer):
+        return _fusing.Reason("it returns which device ran it")
+    return _fused_call.why_no_op(cell, spec)
+
+
+def why_not_trained(layer: Any) -> _fusing.Reason | None:
+    """The reason why a layer that the op supports trains on Keras' operations in a graph."""
+    drops = layer.cell.dropout or layer.cell.recurrent_dropout
+    if not drops or layer.unroll or _keras_private.could_use_cudnn(layer):
+        return None
+    return _fusing.Reason(
+        "in a graph, tf_keras draws its dropout masks anew at each step, the op once",
+        "unroll=True, or no dropout; inference runs on the op",
     )
 
 
-def _op_may_be_here() -> bool:
-    """Whether the graph that is being built, if one is, may have the ops in it."""
-    return tf.executing_eagerly() or not (_tf_private.writes_saved_model() or xla.why_not_here())
+def _why_draws_at_each_step(layer: Any, training: Any) -> _fusing.Reason | None:
+    """The reason, if Keras draws masks inside its loop: its body is a graph that has none yet."""
+    if tf.executing_eagerly() or _is_inference(training):
+        return None
+    return why_not_trained(layer)
+
+
+def _writes_saved_model() -> bool:
+    """Whether the graph that is being built must not have the ops, since a file gets it."""
+    return not tf.executing_eagerly() and _tf_private.writes_saved_model()
 
 
 def _call_op(
@@ -140,7 +168,7 @@ def _call_op(
     if mask is not None:
         mask = tf.cast(mask, tf.bool)
         mask = tf.squeeze(mask, -1) if mask.shape.rank == 3 else mask
-    if not _fit(layer, x, states, mask) or _draws_at_each_step(layer, training):
+    if not _fit(layer, x, states, mask):
         return None
 
     dropped = _drop(layer, spec, x, states[0], training)
@@ -198,14 +226,6 @@ def _time_and_batch_axes(layer: Any) -> tuple[int, int]:
 
 def _is_inference(training: Any) -> bool:
     return training is not None and not tf.is_tensor(training) and not training
-
-
-def _draws_at_each_step(layer: Any, training: Any) -> bool:
-    """Whether Keras draws masks inside its loop: the loop's body is a graph that has none yet."""
-    if tf.executing_eagerly() or layer.unroll or _is_inference(training):
-        return False
-    drops = layer.cell.dropout or layer.cell.recurrent_dropout
-    return bool(drops) and not _keras_private.could_use_cudnn(layer)
 
 
 def _drop(layer: Any, spec: LayerSpec, x: tf.Tensor, h: tf.Tensor, training: Any) -> Dropped:

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -113,12 +113,11 @@ def changes_to_fuse(parts: list[keras.Layer]) -> tuple[list[_Change], list[str]]
     """
     changes, left = [], []
     for layer in recurrent(parts):
-        cls = type(layer)
-        reason = _why_not(_FUSED[cls], layer) if cls in _FUSED else _why_custom(layer)
+        reason = why_not_changed(layer)
         if reason:
             left.append(f"{layer.name} ({reason})")
-        elif cls in _FUSED:
-            changes.append(_Change(layer, _FUSED[cls]))
+        elif type(layer) in _FUSED:
+            changes.append(_Change(layer, _FUSED[type(layer)]))
     return changes, left
 
 
@@ -180,25 +179,33 @@ def check(function: str, model: Any) -> None:
 
 def parts_of(model: keras.Model) -> list[keras.Layer]:
     """The model and all layers reachable from it, including those that Keras does not track."""
+    return [part for part, _ in parts_with_owners(model)]
+
+
+def parts_with_owners(model: keras.Layer) -> list[tuple[keras.Layer, keras.Layer | None]]:
+    """The same, each with the layer that holds it: the one that is nearest to the model."""
     found, seen = [], set()
-    queue: list[Any] = _keras_private.flat_layers(model)
-    for value in queue:  # grows; it keeps its values alive, so their ids are unique
+    queue: list[tuple[Any, keras.Layer | None]] = [(model, None)]
+    for value, owner in queue:  # grows; it keeps its values alive, so their ids are unique
         if id(value) in seen:
             continue
         seen.add(id(value))
+        held: Iterable[Any] = ()
         if isinstance(value, (list, tuple, set, frozenset)):
-            queue.extend(value)
+            held = value
         elif isinstance(value, dict):
-            queue.extend(value.values())
+            held = value.values()
         elif isinstance(value, functools.partial):
-            queue.extend((value.func, *value.args, *value.keywords.values()))
+            held = (value.func, *value.args, *value.keywords.values())
         elif isinstance(value, types.MethodType):
-            queue.append(value.__self__)
+            held = (value.__self__,)
         elif isinstance(value, keras.Layer):
-            found.append(value)
-            queue.extend(vars(value).values())
+            found.append((value, owner))
+            owner = value
+            held = (*_keras_private.held_layers(value), *vars(value).values())
         elif _is_cell(value):
-            queue.extend(vars(value).values())
+            held = vars(value).values()
+        queue.extend((each, owner) for each in held)
     return found
 
 
@@ -218,6 +225,12 @@ def recurrent(parts: list[keras.Layer]) -> Iterator[keras.Layer]:
     for part in parts:
         if isinstance(part, tuple(_FUSED)) and id(part) not in own:
             yield part
+
+
+def why_not_changed(layer: keras.Layer) -> str | None:
+    """The reason why `fuse_model` does not put a recurrent layer or cell on the ops, or None."""
+    cls = type(layer)
+    return _why_not(_FUSED[cls], layer) if cls in _FUSED else _why_custom(layer)
 
 
 def _why_custom(layer: keras.Layer) -> str | None:

@@ -37,6 +37,19 @@ def warn_if_untested(stacklevel: int) -> None:
         )
 
 
+# ---- both
+
+
+def held_layers(layer: Any) -> list[Any]:
+    """The layers that Keras, 3 or 2, tracks as held by a layer or model, without those in them."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
+def is_compiled_by_xla(model: Any) -> bool:
+    """Whether a model, of Keras 3 or tf_keras, was compiled with jit_compile, or Keras chose it."""
+    return getattr(model, "_jit_compile", None) is True
+
+
 # ---- Keras 3
 
 

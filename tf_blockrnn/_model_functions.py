@@ -15,7 +15,8 @@ from typing import Any
 KINDS = ("train", "test", "predict")
 
 _lock = threading.Lock()
-_watched: set[type] = set()
+# For each class of models whether its switch is on.
+_watched: dict[type, Callable[[], bool]] = {}
 # For each model and kind, whether the switch was on when the function was made. Those that were
 # made before the switch was first turned are missing: it was off.
 _made_on: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
@@ -31,10 +32,21 @@ def watch(model_class: type, is_on: Callable[[], bool]) -> None:
     with _lock:
         if model_class in _watched:
             return
-        _watched.add(model_class)
+        _watched[model_class] = is_on
         for kind in KINDS:
             name = f"make_{kind}_function"
             setattr(model_class, name, _renewing(kind, getattr(model_class, name), is_on))
+
+
+def to_be_renewed(model: Any) -> list[str]:
+    """The kinds of the functions that the model has and makes anew when they are next asked for."""
+    is_on = next((on for cls, on in _watched.items() if isinstance(model, cls)), None)
+    if is_on is None:
+        return []
+    with _lock:
+        made_on = _made_on.get(model, {})
+    made = [kind for kind in KINDS if getattr(model, f"{kind}_function", None) is not None]
+    return [kind for kind in made if made_on.get(kind, False) != is_on()]
 
 
 def _renewing(kind: str, plain: Callable, is_on: Callable[[], bool]) -> Callable:

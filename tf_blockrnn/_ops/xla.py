@@ -12,9 +12,13 @@ def is_compiling() -> bool:
     return not tf.executing_eagerly() and _tf_private.in_xla_graph()
 
 
+def why_not_compiled() -> str | None:
+    """The reason why XLA compiles no function with the ops in it, or None."""
+    missing = _loader.missing_xla()
+    return f"it is in a function that XLA compiles, and {missing}" if missing else None
+
+
 def why_not_here() -> str | None:
     """The reason why XLA cannot compile the ops in the graph that is being built, or None."""
-    missing = _loader.missing_xla()
-    if missing and is_compiling():
-        return f"it is in a function that XLA compiles, and {missing}"
-    return None
+    reason = why_not_compiled()
+    return reason if reason and is_compiling() else None

@@ -69,42 +69,53 @@ class LayerSpec:
         object.__setattr__(self, "inner_loop", loop)
 
 
-def why_not_fused(layer: Any, spec: LayerSpec) -> str | None:
+def why_not_fused(layer: Any, spec: LayerSpec) -> _fusing.Reason | None:
     """The reason why the op does not support this layer, or None if it does."""
     cell = layer.cell
     if type(cell) not in spec.cells or "call" in vars(cell):
-        return f"its cell is of the custom class {type(cell).__name__}"
+        return _fusing.Reason(f"its cell is of the custom class {type(cell).__name__}")
     loop = getattr(type(layer), "inner_loop", None)
     if loop is not spec.inner_loop or "inner_loop" in vars(layer):
-        return "its inner_loop is not Keras' own"
+        return _fusing.Reason("its inner_loop is not Keras' own")
     if getattr(layer, "use_cudnn", False) is True:
-        return "use_cudnn=True requires cuDNN"
+        return _fusing.Reason("use_cudnn=True requires cuDNN", 'use_cudnn="auto"')
     return why_no_step(cell, spec)
 
 
-def why_no_step(cell: Any, spec: LayerSpec) -> str | None:
+def why_no_step(cell: Any, spec: LayerSpec) -> _fusing.Reason | None:
     """The reason why no op computes a step of a Keras cell with these attributes, or None."""
     if keras.backend.backend() != "tensorflow":
-        return f"the Keras backend is {keras.backend.backend()}, the op is TensorFlow's"
+        return _fusing.Reason(
+            f"the Keras backend is {keras.backend.backend()}, the op is TensorFlow's",
+            "KERAS_BACKEND=tensorflow in the environment, before keras is imported",
+        )
     if cell.recurrent_dropout and _dropout.mask_count(cell) != spec.gates:
-        return (
+        return _fusing.Reason(
             f"Keras {keras.__version__} has one recurrent_dropout mask for all gates, the op one "
-            "for each"
+            "for each",
+            "recurrent_dropout=0.0",
         )
     return why_no_op(cell, spec)
 
 
-def why_no_op(cell: Any, spec: LayerSpec) -> str | None:
+def why_no_op(cell: Any, spec: LayerSpec) -> _fusing.Reason | None:
     """The reason why no op computes a step of a cell, of Keras 3 or tf_keras, or None."""
     if cell.compute_dtype not in _fusing.DTYPES:
-        return f"compute dtype {cell.compute_dtype} is none of {', '.join(_fusing.DTYPES)}"
+        return _fusing.Reason(
+            f"compute dtype {cell.compute_dtype} is none of {', '.join(_fusing.DTYPES)}",
+            'dtype="float32"',
+        )
     reason = _fusing.activation_reason(cell, spec.activations)
     if reason:
         return reason
     if tf.config.get_visible_devices("GPU"):
         missing = _loader.missing_cuda()
         if missing:
-            return f"TensorFlow sees a GPU, and the ops have no kernels for it ({missing})"
+            return _fusing.Reason(
+                f"TensorFlow sees a GPU, and the ops have no kernels for it ({missing})",
+                'tf.config.set_visible_devices([], "GPU") at the start of the program, to use the '
+                "CPU; or a build with CUDA",
+            )
     return None
 
 

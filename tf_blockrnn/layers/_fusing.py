@@ -33,6 +33,24 @@ _OWN_ARGUMENTS = {
 _warned: set[tuple[str, str]] = set()
 
 
+class Reason(str):
+    """Why an op does not compute a layer or cell, with what would change it.
+
+    Example:
+      >>> from tf_blockrnn.layers import _fusing
+      >>> reason = _fusing.Reason("use_cudnn=True requires cuDNN", 'use_cudnn="auto"')
+      >>> reason, reason.change
+      ('use_cudnn=True requires cuDNN', 'use_cudnn="auto"')
+    """
+
+    change: str
+
+    def __new__(cls, text: str, change: str = "") -> "Reason":
+        made = super().__new__(cls, text)
+        made.change = change
+        return made
+
+
 def own_config(owner: Any) -> dict[str, Any]:
     """The arguments in use, of a layer or cell of any class, that Keras' lacks.
 
@@ -42,7 +60,7 @@ def own_config(owner: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value != _OWN_ARGUMENTS[name]}
 
 
-def activation_reason(owner: Any, known: Mapping[str, Sequence[Callable]]) -> str | None:
+def activation_reason(owner: Any, known: Mapping[str, Sequence[Callable]]) -> Reason | None:
     """The reason why an op does not support the owner's activations, or None.
 
     known: for each argument, the functions that the op computes; the first one gives the name.
@@ -52,7 +70,10 @@ def activation_reason(owner: Any, known: Mapping[str, Sequence[Callable]]) -> st
         if activation not in functions:
             name = getattr(activation, "__name__", "a custom object")
             names = dict.fromkeys(function.__name__ for function in functions)
-            return f"{argument} is {name}, the op has {' and '.join(names)}"
+            return Reason(
+                f"{argument} is {name}, the op has {' and '.join(names)}",
+                f"{' or '.join(f'{argument}={each!r}' for each in names)}, which is another model",
+            )
     return None
 
 
@@ -91,22 +112,22 @@ def refuse_legacy_tensors(owner: Any, arguments: Sequence[Any]) -> None:
 
 
 def warn_once(owner: Any, reason: str, stacklevel: int) -> None:
-    """Warns that a layer or cell runs on Keras' own operations; once for each reason.
+    """Warns that a layer or cell runs on Keras' own operations; once for each class and reason.
 
-    It is one of this package, or a layer of plain Keras while `enable_keras` is on.
+    It is one of this package, or a layer of plain Keras or tf_keras while `enable_keras` is on.
     """
-    name, kind = type(owner).__name__, "layer" if isinstance(owner, keras.layers.RNN) else "cell"
+    name = type(owner).__name__
     if hasattr(type(owner), "why_not_fused"):
         name = f"tf_blockrnn.layers.{name}"
-        remark = f"(This warning is given once; `{kind}.why_not_fused` has the reason.)"
     else:
         name = f"{type(owner).__module__.split('.')[0]}'s {name}"
-        remark = "(tf_blockrnn.enable_keras() is on. This warning is given once.)"
     if (name, reason) in _warned:
         return
     _warned.add((name, reason))
     warnings.warn(
-        f"{name} falls back to Keras' own operations: {reason}. {remark}",
+        f"{name} {owner.name!r} falls back to Keras' own operations: {reason}. "
+        "print(tf_blockrnn.report(model)) lists all layers that do, with what would change it. "
+        "(This warning is given once for each class and reason.)",
         stacklevel=stacklevel + 1,
     )
 

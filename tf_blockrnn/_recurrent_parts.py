@@ -1,0 +1,224 @@
+"""The recurrent layers and cells of a model, with their paths, and whether each runs on the ops.
+
+Whether it does is asked of the functions by which the layers themselves decide
+(`layers/_fused_call.py`, `_enable_tf_keras.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+
+from tf_blockrnn import _enable_keras, _fuse, _keras_private
+from tf_blockrnn.layers import _fused_call, _fusing, gru, lstm, simple_rnn
+from tf_blockrnn.layers._fused_cell import FusedCell
+from tf_blockrnn.layers._fused_layer import FusedLayer
+
+_SPECS = (gru.SPEC, lstm.SPEC, simple_rnn.SPEC)
+_PACKAGES = ("keras", "tf_keras", "tf_blockrnn")
+
+
+class Judged(NamedTuple):
+    """As in `_report.Row`."""
+
+    fused: bool | None
+    reason: str = ""
+    change: str = ""
+
+
+def recurrent(model: Any, library: Library) -> list[tuple[Any, str]]:
+    """The recurrent layers and cells, each with its path, in the order of the model.
+
+    A cell has its own entry where a layer calls it step by step: in `keras.layers.RNN`. Other
+    layers stand for their cells.
+    """
+    parts = library.parts(model)
+    stepped, inside = set(), set()
+    for layer in (part for part, _ in parts if isinstance(part, library.layer_class)):
+        cells = getattr(layer.cell, "cells", [layer.cell])
+        inside |= {id(cell) for cell in cells}
+        steps = any(isinstance(cell, library.cell_classes) for cell in cells)
+        if library.spec_of(layer) is None and steps:
+            stepped |= {id(layer), *map(id, cells)}
+    places: dict[int, tuple[tuple[int, ...], str]] = {}
+    found = []
+    for number, (part, owner) in enumerate(parts):
+        place, path = places[id(owner)] if owner is not None else ((), "")
+        if owner is not None:
+            place, path = (*place, number), f"{path}/{part.name}".lstrip("/")
+        places[id(part)] = place, path
+        if isinstance(part, library.layer_class):
+            listed = id(part) not in stepped
+        else:
+            is_cell = isinstance(part, library.cell_classes)
+            listed = id(part) in stepped or (is_cell and id(part) not in inside)
+        if listed:
+            found.append((place, part, path or part.name))
+    found.sort(key=lambda each: each[0])
+    return [(part, path) for _, part, path in found]
+
+
+def class_name(layer: Any) -> str:
+    """As `_report.Row.layer_class`."""
+    cls = type(layer)
+    known = next(each for each in cls.__mro__ if _package(each) in _PACKAGES)
+    name = f"{_package(known)}.layers.{known.__name__}"
+    return name if known is cls else f"{cls.__name__}({name})"
+
+
+def switched(model: keras.Model) -> list[str]:
+    """The paths of the plain layers of a model of Keras 3 that run on ops while the switch is on.
+
+    Layers with a `call` of their own, of which it is not known, are included.
+    """
+    library = Keras3()
+    return [
+        path
+        for layer, path in recurrent(model, library)
+        if not isinstance(layer, (FusedLayer, FusedCell))
+        and library.judge(layer).fused is not False
+    ]
+
+
+# ---- Keras 3 and tf_keras
+
+
+class Library:
+    """What differs between the two."""
+
+    name: str
+    model_class: type
+    layer_class: type  # of recurrent layers
+    cell_classes: tuple[type, ...]
+
+    def enabled(self) -> bool:
+        """Whether the switch of `enable_keras` is on for it."""
+        raise NotImplementedError
+
+    def parts(self, model: Any) -> list[tuple[Any, Any]]:
+        """The model and all layers in it, each with the one that holds it, or None."""
+        raise NotImplementedError
+
+    def spec_of(self, layer: Any) -> _fused_call.LayerSpec | None:
+        """What the switch runs a layer with, or None."""
+        raise NotImplementedError
+
+    def judge(self, layer: Any) -> Judged:
+        """Whether a layer or cell runs on the ops."""
+        raise NotImplementedError
+
+    def _by_switch(
+        self, layer: Any, spec: _fused_call.LayerSpec, reason: str | None, others: str = ""
+    ) -> Judged:
+        """Of a plain layer, which the switch puts on the op unless there is a reason."""
+        if reason:
+            return _not_fused(reason)
+        if not self.enabled():
+            off = "tf_blockrnn.enable_keras() is off"
+            return Judged(False, off, f"tf_blockrnn.enable_keras(){others}")
+        own = _own_call(layer, spec.keras_class)
+        return Judged(None, f"{own}: fused where that calls Keras' own") if own else Judged(True)
+
+    def _a_step(self, cell: Any, others: str = "") -> Judged:
+        """Of a cell whose steps Keras' operations compute, and whose layer has an op."""
+        name, package = type(cell).__name__, _package(type(cell))
+        instead = f"{package}.layers.{name.removesuffix('Cell')} in place of RNN({name})"
+        if package != "tf_blockrnn" and not self.enabled():
+            instead += " and tf_blockrnn.enable_keras()"
+        reason = "Keras' operations compute this cell, step by step"
+        return Judged(False, reason, f"{instead}{others}")
+
+
+class Keras3(Library):
+    name = "Keras 3"
+    model_class = keras.Model
+    layer_class = keras.layers.RNN
+    cell_classes = (keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell)
+
+    def enabled(self) -> bool:
+        return _enable_keras.keras3_enabled()
+
+    def parts(self, model: Any) -> list[tuple[Any, Any]]:
+        return _fuse.parts_with_owners(model)
+
+    def spec_of(self, layer: Any) -> _fused_call.LayerSpec | None:
+        return next((spec for spec in _SPECS if isinstance(layer, spec.keras_class)), None)
+
+    def judge(self, layer: Any) -> Judged:
+        if isinstance(layer, (FusedLayer, FusedCell)):
+            own = _own_call(layer, keras.Layer)
+            if layer.why_not_fused or not own:
+                return _not_fused(layer.why_not_fused)
+            return Judged(None, f"{own}: fused where that calls tf_blockrnn's")
+        spec, why_not_changed = self.spec_of(layer), _fuse.why_not_changed(layer)
+        others = "" if why_not_changed else ", or tf_blockrnn.fuse_model(model)"
+        if spec is not None:
+            return self._by_switch(layer, spec, _fused_call.why_not_fused(layer, spec), others)
+        if _package(type(layer)) == "keras" and isinstance(layer, self.cell_classes):
+            return _not_fused(why_not_changed) if why_not_changed else self._a_step(layer, others)
+        ours = _package(type(layer)) == "tf_blockrnn"  # with layer normalisation
+        return self._a_step(layer) if ours else _no_op(layer)
+
+
+class TFKeras(Library):
+    name = "tf_keras"
+
+    def __init__(self) -> None:
+        import tf_keras
+
+        from tf_blockrnn import _enable_tf_keras
+
+        self._switch = _enable_tf_keras
+        self.model_class = tf_keras.Model
+        self.layer_class = tf_keras.layers.RNN
+        kinds = _keras_private.tf_keras_layers().values()
+        self.cell_classes = tuple(cell for _, cells in kinds for cell in cells)
+
+    def enabled(self) -> bool:
+        return self._switch.enabled()
+
+    def parts(self, model: Any) -> list[tuple[Any, Any]]:
+        found, seen = [], set()
+        queue: list[tuple[Any, Any]] = [(model, None)]
+        for part, owner in queue:  # grows
+            if id(part) not in seen:
+                seen.add(id(part))
+                found.append((part, owner))
+                queue += [(each, part) for each in _keras_private.held_layers(part)]
+        return found
+
+    def spec_of(self, layer: Any) -> _fused_call.LayerSpec | None:
+        return self._switch.spec_of(layer)
+
+    def judge(self, layer: Any) -> Judged:
+        spec = self.spec_of(layer)
+        if spec is None:
+            return self._a_step(layer) if type(layer) in self.cell_classes else _no_op(layer)
+        judged = self._by_switch(layer, spec, self._switch.why_not_fused(layer, spec))
+        reason = self._switch.why_not_trained(layer)
+        return _not_fused(reason)._replace(fused=None) if judged.fused and reason else judged
+
+
+def _package(cls: type) -> str:
+    return cls.__module__.split(".")[0]
+
+
+def _own_call(layer: Any, theirs: type) -> str:
+    """Whose method `call` the layer has, if it is neither theirs nor one of this package, or ""."""
+    if "call" in vars(layer):
+        return "its method call was replaced"
+    owner = next(cls for cls in type(layer).__mro__ if "call" in vars(cls))
+    known = owner is theirs or _package(owner) == "tf_blockrnn"
+    return "" if known else f"{owner.__name__} has its own call"
+
+
+def _not_fused(reason: str | None) -> Judged:
+    """Fused where there is no reason."""
+    change = reason.change if isinstance(reason, _fusing.Reason) else ""
+    return Judged(reason is None, reason or "", change)
+
+
+def _no_op(layer: Any) -> Judged:
+    cell = getattr(layer, "cell", layer)
+    return Judged(False, f"there is no op for the cell {type(cell).__name__}")
