@@ -104,9 +104,10 @@ def _fused_or_keras(plain: Callable, spec: LayerSpec) -> Callable:
         if _on and not _writes_saved_model():
             reason = why_not_fused(self, spec) or xla.why_not_here()
             reason = reason or _why_draws_at_each_step(self, training)
-            if reason:
+            # tf_keras, too, replaces the `call` of cells, while it saves a model.
+            if reason and "call" not in vars(self.cell):
                 _fusing.warn_once(self, reason, stacklevel=3)
-            elif self.cell.built:
+            if not reason and self.cell.built:
                 outputs = _call_op(self, spec, inputs, mask, training, initial_state)
                 if outputs is not None:
                     return outputs

@@ -208,6 +208,17 @@ def test_it_restores_what_was_before_and_does_not_count(tfb):
     assert on()
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_both_switches_restore_the_state_before(tfb, before):
+    (tfb.enable_keras if before else tfb.disable_keras)()
+    for switch, within in ((tfb.disable_keras, False), (tfb.enable_keras, True)):
+        for again in (lambda: None, tfb.enable_keras, tfb.disable_keras):
+            with switch():
+                assert tfb.keras_enabled() == on() == within
+                again()
+            assert tfb.keras_enabled() == on() == before
+
+
 def test_graphs_keep_what_they_were_traced_with(tf, tfb):
     layer, x = built("GRU"), tf.constant(sequence())
     before, during = tf.function(layer), tf.function(layer)

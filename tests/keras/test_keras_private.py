@@ -33,6 +33,23 @@ def test_flat_layers_and_is_functional():
     assert _keras_private.is_functional(model) and not _keras_private.is_functional(other)
 
 
+def test_held_layers():
+    model, other = functional(), Subclassed()
+    held = _keras_private.held_layers(model)
+    assert set(model.layers) <= set(held) and model not in held
+    assert not any(isinstance(layer, keras.layers.GRU) for layer in held)
+    (both,) = _keras_private.held_layers(other)
+    assert _keras_private.held_layers(both) == [both.forward_layer, both.backward_layer]
+
+
+def test_is_compiled_by_xla():
+    model = functional()
+    assert not _keras_private.is_compiled_by_xla(model)
+    for jit_compile in (True, False):
+        model.compile("sgd", "mse", jit_compile=jit_compile)
+        assert _keras_private.is_compiled_by_xla(model) == jit_compile
+
+
 def test_compiled_with():
     def loss(target, output):
         return keras.ops.mean(target - output)

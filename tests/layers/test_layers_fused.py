@@ -112,7 +112,7 @@ def first_warnings(monkeypatch):
 @pytest.mark.parametrize(("kind", "arguments", "reason"), UNFUSED, ids=str)
 def test_takes_keras_maths_and_says_so_once(tf, kind, arguments, reason, cell):
     arguments = {**arguments, "dropout": 0.3, "recurrent_dropout": 0.3, "seed": 5, "cell": cell}
-    what = f"{class_name(kind)}.*{reason}.*`{'cell' if cell else 'layer'}.why_not"
+    what = rf"{class_name(kind)}(Cell)? '\w+' falls back.*{reason}.*tf_blockrnn.report\(model\)"
     with pytest.warns(UserWarning, match=what) as said:
         ours = make_ours(kind, **arguments)
     assert [w.filename for w in said] == [layer_pairs.__file__]  # where it is made

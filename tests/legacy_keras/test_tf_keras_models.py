@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -126,7 +127,8 @@ def test_saved_files_are_plain_keras(ending, tmp_path):
 def test_exported_files_are_plain(tmp_path):
     model = _small()
     model(WORDS)
-    with fused():
+    with fused(), warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*falls back")
         model.export(tmp_path / "export")
         tf.saved_model.save(model, tmp_path / "saved")
         module = tf.Module()

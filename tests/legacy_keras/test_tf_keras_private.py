@@ -23,6 +23,16 @@ def test_layers_and_cells():
     assert {cls for cls, _, _ in KINDS.values()} == known
 
 
+def test_held_layers_and_is_compiled_by_xla():
+    both = tf_keras.layers.Bidirectional(tf_keras.layers.GRU(UNITS))
+    model = tf_keras.Sequential([both, tf_keras.layers.Dense(1)])
+    assert _keras_private.held_layers(model) == model.layers
+    assert _keras_private.held_layers(both) == [both.forward_layer, both.backward_layer]
+    for jit_compile in (True, False):
+        model.compile("sgd", "mse", jit_compile=jit_compile)
+        assert _keras_private.is_compiled_by_xla(model) == jit_compile
+
+
 def test_symbolic_tensors():
     assert _keras_private.is_tf_keras_tensor(tf_keras.Input((2,)))
     assert not _keras_private.is_tf_keras_tensor(tf.ones([2]))
