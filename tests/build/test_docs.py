@@ -34,7 +34,8 @@ def test_examples_run_and_print_what_they_say(tfb, tmp_path, monkeypatch, page):
     blocks = python_blocks(TEXTS[page])
     assert TEXTS[page].count("```python") == len(blocks)
     for number, code in enumerate(blocks, 1):
-        assert run_block(code, f"<example {number} of {page}>") == promised(code)
+        printed = run_block(code, f"<example {number} of {page}>")
+        assert printed == promised(code, TEXTS[page])
 
 
 # ---- docstrings

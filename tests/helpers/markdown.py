@@ -15,8 +15,14 @@ def python_blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
 
 
-def promised(code: str) -> list[str]:
-    """What the comments at the end of `print(...)` lines say will be printed, in order."""
+def promised(code: str, page: str = "") -> list[str]:
+    """What the comments at the end of `print(...)` lines say will be printed, in order.
+
+    On a page it may also be in a ```text block that follows the example.
+    """
+    _, _, after = page.partition(f"```python\n{code}```\n\n```text\n")
+    if after:
+        return after.partition("```\n")[0].splitlines()
     lines = code.splitlines()
     calls = [
         node

@@ -225,6 +225,20 @@ def test_no_cudnn_is_traced(monkeypatch):
     assert model.layers[0].use_cudnn == "auto"
 
 
+def test_the_cudnn_op_of_a_model_is_an_error_of_the_converter():
+    class Cudnn(keras.layers.Layer):
+        def call(self, x):
+            state, params = tf.zeros([1, tf.shape(x)[1], 2]), tf.ones([2 * 4 * (INPUT + 2 + 2)])
+            options = {"sequence_lengths": [TIME] * BATCH, "is_training": False}
+            return tf.raw_ops.CudnnRNNV3(
+                input=x, input_h=state, input_c=state, params=params, **options
+            ).output
+
+    i = keras.Input((BATCH, INPUT), batch_size=TIME)
+    with pytest.raises(Exception, match="CudnnRNNV3' op is neither a custom op nor a flex op"):
+        tf_blockrnn.to_litert(keras.Model(i, Cudnn()(i)))
+
+
 def test_tensorflow_lite_takes_what_unfuse_model_gives():
     """Its own converter refuses fused models, as docs/limits.md says."""
     stack = [layers.LSTM(UNITS, return_sequences=True), layers.GRU(UNITS)]
