@@ -9,16 +9,12 @@ import pathlib
 import re
 from typing import Any
 
-from bench import provenance, tables, tidy
+from bench import provenance, readme, tables, tidy
 from bench.questions import BY_KEY, QUESTIONS, Question
 
 _PLOTS = "bench/results"
-CHART = "readme.png"
 _ALL, _SPEED = "all", "speed"
 PAGES = ("README.md", "docs/performance.md", "docs/benchmarks.md")
-# The README's table, and its chart, which is of a machine that was quiet.
-_TABLED, _CHARTED = BY_KEY["sequences"], BY_KEY["inference"]
-
 Results = dict[str, dict[str, Any]]
 
 
@@ -60,38 +56,6 @@ def _means(question: Question, result: dict[str, Any]) -> str:
     ])  # fmt: skip
 
 
-def bars(some: Results) -> dict[str, tuple[float, float]]:
-    """The mean and lowest ratio of each bar of the README's chart.
-
-    There are none if the machine is not known to have been quiet.
-    """
-    result = some.get(_CHARTED.result)
-    if result is None or not provenance.noise(result).quiet:
-        return {}
-    return {
-        f"{group} vs. {place.column.label.partition(' / ')[0]}": ratios
-        for group, means in tables.means(_CHARTED, result).items()
-        for place, ratios in means.items()
-        if place.column.over == "ours_session"
-    }
-
-
-def _speed(some: Results) -> str:
-    parts = [
-        "One layer, one call of `tf_blockrnn.lstm` or `gru`, float32: how many times as fast it is"
-        " on average, and in parentheses at the least favourable shape.",
-        tables.means_markdown(_TABLED, some[_TABLED.result], over=("ours",)),
-        provenance.measured(some[_TABLED.result]),
-    ]
-    if bars(some):
-        parts += [
-            f"![{_CHARTED.asks}]({_PLOTS}/{CHART})",
-            "Whole calls of an `inference.Session`, float32."
-            f" {provenance.measured(some[_CHARTED.result])}",
-        ]
-    return "\n\n".join(parts)
-
-
 def _replace_section(page: str, name: str, text: str) -> str:
     begin, end = f"<!-- bench:begin {name} -->", f"<!-- bench:end {name} -->"
     pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
@@ -106,7 +70,7 @@ def rewritten(page: str, some: Results) -> str:
         if name == _ALL:
             text = _all(some)
         elif name == _SPEED:
-            text = _speed(some)
+            text = readme.speed(some, _PLOTS)
         elif name in BY_KEY and BY_KEY[name].result in some:
             text = _means(BY_KEY[name], some[BY_KEY[name].result])
         else:
@@ -134,6 +98,7 @@ def write(root: pathlib.Path, folder: pathlib.Path) -> list[pathlib.Path]:
         if question.plotted and question.result in some:
             path = plots / plot_name(question)
             made.append(plot.question(question, some[question.result], path))
-    if some_bars := bars(some):
-        made.append(plot.chart(some_bars, some[_CHARTED.result], plots / CHART))
+    if panels := readme.panels(some):
+        for name, narrow in ((readme.CHART, False), (readme.NARROW, True)):
+            made.append(plot.chart(list(panels.values()), plots / name, narrow=narrow))
     return made

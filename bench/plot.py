@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -12,7 +12,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 
-from bench import provenance, tables  # noqa: E402
+from bench import provenance, readme, tables  # noqa: E402
 from bench.questions import WORDS, Question  # noqa: E402
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish.
@@ -135,29 +135,50 @@ def question(asked: Question, result: dict[str, Any], path: pathlib.Path) -> pat
     return _save(figure, path)
 
 
-def chart(
-    bars: Mapping[str, tuple[float, float]], result: dict[str, Any], path: pathlib.Path
-) -> pathlib.Path:
-    """The README's chart of a result: a bar for each mean ratio, with the lowest in words.
+def _bars(axis: Any, panel: readme.Panel, narrow: bool, size: float) -> None:
+    """A bar from 1 to each mean, and a mark at the lowest; their words beside or above it."""
+    for place, (name, (mean, lowest)) in enumerate(panel.bars.items()):
+        axis.barh(place, mean - 1, left=1, color=_COLOURS[0 if mean >= 1 else 1], height=0.44)
+        axis.scatter(lowest, place, marker="D", color=_LINE, s=26, zorder=3)
+        text = readme.words((mean, lowest))
+        if narrow:
+            axis.text(
+                0.01, place - 0.36, f"{name}: {text}", fontsize=size, zorder=4,
+                transform=axis.get_yaxis_transform(), bbox={"color": "white", "pad": 0},
+            )  # fmt: skip
+        else:
+            axis.text(1.04 * max(mean, 1), place, text, va="center", fontsize=size)
+    axis.set_yticks(range(len(panel.bars)), [""] * len(panel.bars) if narrow else list(panel.bars))
+    axis.tick_params(axis="y", length=0)
+    axis.set_ylim(len(panel.bars) - 0.5, -0.8 if narrow else -0.5)
 
-    ValueError if the machine is not known to have been quiet.
+
+def chart(panels: Sequence[readme.Panel], path: pathlib.Path, narrow: bool = False) -> pathlib.Path:
+    """The README's chart: a bar for each mean ratio, with the lowest in words.
+
+    Its fonts are of at least 12 pixels where it is 640 pixels wide or, if narrow, 350.
     """
-    if note := provenance.noise(result).note():
-        raise ValueError(f"no chart of {result['bench']}: {note}")
-    figure, axis = plt.subplots(figsize=(8.0, 1.5 + 0.42 * len(bars)), layout="constrained")
-    for place, (mean, lowest) in enumerate(bars.values()):
-        axis.barh(place, mean - 1, left=1, color=_COLOURS[0 if mean >= 1 else 1], height=0.7)
-        words = f"{mean:.1f}× (lowest {lowest:.2f}×)"
-        axis.text(1.03 * max(mean, 1), place, words, va="center", fontsize=10)
-    axis.set_xscale("log", base=2)
-    axis.set_xlim(0.9, 1.8 * max(mean for mean, _ in bars.values()))
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
-    axis.axvline(1, color=_LINE, linewidth=1)
-    axis.set_yticks(range(len(bars)), list(bars), fontsize=10)
-    axis.invert_yaxis()
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    figure.suptitle("Inference: speed of a tf_blockrnn session relative to other libraries")
-    how = "4× is four times as fast; means over all shapes, float32; lowest: at any shape"
-    figure.supxlabel(caption(result, how), fontsize=8, color=_LINE)
-    return _save(figure, path, dpi=200)  # sharp on fine screens too
+    size = 9 if narrow else 11
+    heights = [1.2 + (0.54 if narrow else 0.4) * len(panel.bars) for panel in panels]
+    figure, axes = plt.subplots(
+        len(panels), 1, figsize=(3.6 if narrow else 8.0, sum(heights)), squeeze=False,
+        height_ratios=heights, layout="constrained",
+    )  # fmt: skip
+    for axis, panel in zip(axes.flat, panels, strict=True):
+        _bars(axis, panel, narrow, size)
+        ends = [end for bar in panel.bars.values() for end in bar]
+        axis.set_xscale("log", base=2)
+        axis.set_xlim(min(0.9, *ends) / 1.1, max(ends) * (1.1 if narrow else 2.2))
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
+        axis.tick_params(labelsize=size)
+        axis.axvline(1, color=_LINE, linewidth=1)
+        title = f"{panel.title},", f"{panel.processor}, float32"
+        axis.set_title(("\n" if narrow else " ").join(title), fontsize=size + 1)
+        axis.set_xlabel(
+            "times as fast (logarithmic; 1× = equal)\n"
+            f"bar: geometric mean over {panel.shapes} shapes; ◆: lowest",
+            fontsize=size,
+        )
+        for side in ("left", "top", "right"):
+            axis.spines[side].set_visible(False)
+    return _save(figure, path, dpi=220)  # sharp on fine screens too

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 
 import pytest
 from helpers.children import ROOT
 
-from bench import pages, plot, provenance, questions, shapes, tables, tidy
+from bench import pages, plot, provenance, questions, readme, shapes, tables, tidy
 
 PNG = b"\x89PNG\r\n\x1a\n"
 STORED = pages.read(tidy.FOLDER)
@@ -140,17 +141,51 @@ def test_the_commit_and_the_libraries_that_took_part_are_told():
     assert "TensorFlow 2, PyTorch 3; 2000-01-01." in told
 
 
-def test_the_chart_is_never_of_a_machine_that_was_not_quiet(tmp_path):
+SPEED = "<!-- bench:begin speed --><!-- bench:end speed -->"
+
+
+def test_the_chart_is_never_of_a_machine_that_was_not_quiet():
     some = {name: copy.deepcopy(result) for name, result in STORED.items()}
-    assert pages.bars(some)["LSTM vs. ONNX Runtime"] == pytest.approx((1.30, 0.78), abs=0.01)
-    page = "<!-- bench:begin speed --><!-- bench:end speed -->"
-    assert pages.CHART in pages.rewritten(page, some)
-    made = plot.chart({"a": (2.0, 0.5)}, some["inference"], tmp_path / "a.png")
-    assert made.read_bytes().startswith(PNG)
+    (panel,) = readme.panels(some).values()
+    assert panel.bars["LSTM vs. ONNX Runtime"] == pytest.approx((1.30, 0.78), abs=0.01)
+    assert panel.processor == "Intel Xeon, 2 cores" and panel.shapes == 28
     some["inference"]["machine"]["load_at_start"] = 3.0
-    assert pages.bars(some) == {} and pages.CHART not in pages.rewritten(page, some)
-    with pytest.raises(ValueError, match=r"no chart of inference: .* its load was 3 at the start"):
-        plot.chart({"a": (2.0, 0.5)}, some["inference"], tmp_path / "b.png")
+    assert readme.panels(some) == {} and readme.CHART not in pages.rewritten(SPEED, some)
+
+
+def test_the_chart_is_told_in_words_and_where_it_was_measured_comes_last():
+    text = pages.rewritten(SPEED, STORED)
+    assert all(f'"bench/results/{name}"' in text for name in (readme.CHART, readme.NARROW))
+    assert 'alt="Inference with a tf_blockrnn Session: LSTM vs. ONNX Runtime 1.30× (low' in text
+    assert "\n| LSTM | 4.00 (1.36) | 1.58 (1.09) |\n" in text and "geometric mean over 16" in text
+    assert text.rindex("|") < text.index("<picture>") < text.index("Measured at")
+    assert all(provenance.measured(STORED[name]) in text for name in ("sequences", "inference"))
+
+
+@pytest.mark.parametrize(("narrow", "pixels"), [(False, 640), (True, 350)])
+def test_each_panel_of_the_chart_names_what_it_shows_legibly(monkeypatch, tmp_path, narrow, pixels):
+    """Fonts of at least 12 pixels where the page is so many wide, and no text is cut off."""
+    some = {name: copy.deepcopy(STORED[name]) for name in ("sequences", "inference")}
+    for result in some.values():
+        result["peaks"] = result["peaks"][-1:]
+        for row in result["rows"]:
+            row["rounds"] = [1.0] * 3
+    shown = readme.panels(some)
+    figures = []
+    monkeypatch.setattr(plot, "_save", lambda figure, path, dpi: figures.append(figure))
+    plot.chart(list(shown.values()), tmp_path / "a.png", narrow)
+    (figure,) = figures
+    figure.canvas.draw()
+    for axis, panel in zip(figure.axes, shown.values(), strict=True):
+        assert panel.title in axis.get_title() and panel.processor in axis.get_title()
+        assert axis.get_xscale() == "log" and "logarithmic" in axis.get_xlabel()
+        assert f"geometric mean over {panel.shapes} shapes" in axis.get_xlabel()
+        ticks = axis.get_xticklabels() + axis.get_yticklabels()
+        for text in (axis.title, axis.xaxis.label, *axis.texts, *ticks):
+            assert text.get_fontsize() / 72 / figure.get_figwidth() * pixels >= 12
+            box = text.get_window_extent()
+            assert text in ticks or 0 <= box.x0 < box.x1 <= figure.bbox.width, text
+    plot.plt.close(figure)
 
 
 def test_pages_are_what_the_results_give_and_tell_their_provenance():
@@ -192,7 +227,7 @@ def test_the_pages_and_plots_are_written_anew(tmp_path, monkeypatch):
     assert set(panels) == {path.name for path in tidy.FOLDER.glob("*.png")}
     assert all(1 <= number <= 4 for number in panels.values()), panels
     shown = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages.PAGES)
-    assert all(f"bench/results/{name})" in shown for name in panels)
+    assert all(re.search(rf'bench/results/{name}[)"]', shown) for name in panels)
 
 
 def test_a_plot_without_numbers_is_none(tmp_path):
