@@ -80,6 +80,12 @@ def test_the_site_has_every_public_name(tfb, tmp_path):
     del tfb
     command = ["-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
     assert_ok(run_python(command, cwd=ROOT), "mkdocs")
+    pictures = {  # mkdocs does not check those in HTML
+        page.parent / name
+        for page in tmp_path.rglob("*.html")
+        for name in re.findall(r'\ssrc(?:set)?="([^":]+\.png)"', page.read_text(encoding="utf-8"))
+    }
+    assert pictures and all(picture.is_file() for picture in pictures), pictures
     for name in PUBLIC:
         module = importlib.import_module(name)
         page = tmp_path / "api" / f"{name.partition('.')[2] or 'index'}.html"
