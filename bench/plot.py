@@ -139,7 +139,7 @@ def _bars(axis: Any, panel: readme.Panel, narrow: bool, size: float) -> None:
     """A bar from 1 to each mean, and a mark at the lowest; their words beside or above it."""
     for place, (name, (mean, lowest)) in enumerate(panel.bars.items()):
         axis.barh(place, mean - 1, left=1, color=_COLOURS[0 if mean >= 1 else 1], height=0.44)
-        axis.scatter(lowest, place, marker="D", color=_LINE, s=26, zorder=3)
+        axis.scatter(lowest, place, marker="D", c="white", edgecolors=_LINE, zorder=3)
         text = readme.words((mean, lowest))
         if narrow:
             axis.text(
@@ -176,7 +176,7 @@ def chart(panels: Sequence[readme.Panel], path: pathlib.Path, narrow: bool = Fal
         axis.set_title(("\n" if narrow else " ").join(title), fontsize=size + 1)
         axis.set_xlabel(
             "times as fast (logarithmic; 1× = equal)\n"
-            f"bar: geometric mean over {panel.shapes} shapes; ◆: lowest",
+            f"bar: geometric mean over {panel.shapes} shapes; ◇: lowest",
             fontsize=size,
         )
         for side in ("left", "top", "right"):

@@ -93,7 +93,8 @@ def speed(some: Results, folder: str) -> str:
     parts = [
         "How many times as fast it is: the time of another library divided by ours, one layer,"
         f" float32. Each number is the geometric mean over {_TRAINING.shapes(functions)} shapes,"
-        " with the least favourable shape in parentheses; **bold** where ours is slower.",
+        " with the least favourable shape in parentheses; **bold** where ours is slower."
+        " Keras is compiled by XLA or not, whichever is faster.",
         "**Training**, forward and backward, with `tf_blockrnn.lstm` and `gru`:",
         _TRAINING.table(functions),
         "**Inference** with the same functions in TensorFlow:",
