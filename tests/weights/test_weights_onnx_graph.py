@@ -11,13 +11,13 @@ from onnx import helper, numpy_helper
 
 from tf_blockrnn import weights
 from tf_blockrnn.weights._file_onnx import check_stack
-from tf_blockrnn.weights._onnx_nodes import named_nodes
+from tf_blockrnn.weights._onnx_model import named_nodes
 
 
 def check(model: onnx.ModelProto, *names: str) -> None:
     """Checks the named nodes, in that order."""
     nodes = named_nodes(model)
-    check_stack(model, [nodes[name] for name in names])
+    check_stack([nodes[name] for name in names])
 
 
 def model_of(layout=0, layers=2, **options) -> onnx.ModelProto:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tf_blockrnn.weights._checks import UnsupportedError, check_shape, one_of
+from tf_blockrnn.weights._onnx_model import GATES_OF, QUANTIZED, NamedNode, is_read
+from tf_blockrnn.weights._onnx_values import NotConstant, attributes_of, named
 
-if TYPE_CHECKING:
-    import onnx
-
-# The number of gates of each op.
-GATES_OF = {"LSTM": 4, "GRU": 3, "RNN": 1}
 # The positions of the weights among a node's inputs.
 INPUTS = {"W": 1, "R": 2, "B": 3, "P": 7}
-_STATES = {"initial_h": 5, "initial_c": 6}
+STATES = {"initial_h": 5, "initial_c": 6}
+_LENGTHS = 4
+_QUANTIZATION = {"W": (8, 9), "R": (10, 11)}  # scale and zero point
 
 # The activations of our cells, those of the gates first.
 _ACTIVATIONS = {
@@ -44,9 +42,11 @@ class OnnxLayer:
       op_type: "LSTM", "GRU" or "RNN".
       arrays: "W", "R" and, if the node has them, "B" and "P".
       attributes: those of the node, by name; strings as str.
-      states: "initial_h" and "initial_c", if the node has them; None for a state that the graph
+      states: "initial_h" and "initial_c", [D, B, H], or [B, D, H] with layout 1, if the node has
+        them, with B = 1 for a state that is the same for any batch; None for one that the graph
         computes or takes as an input.
       name: of the node, for error messages.
+      notes: what the node has that is not in the arrays and states.
 
     Example:
       >>> import numpy as np
@@ -62,6 +62,7 @@ class OnnxLayer:
     attributes: dict[str, Any]
     states: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
     name: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def direction(self) -> str:
@@ -69,91 +70,124 @@ class OnnxLayer:
         return self.attributes.get("direction", "forward")
 
 
-def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
-    from onnx import helper
-
-    def text(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [text(v) for v in value]
-        return value.decode() if isinstance(value, bytes) else value
-
-    return {a.name: text(helper.get_attribute_value(a)) for a in node.attribute}
+# ---- what a node has
 
 
-def to_array(value: np.ndarray | onnx.TensorProto) -> np.ndarray:
-    if isinstance(value, np.ndarray):
-        return value
-    from onnx import numpy_helper
-
+def _constant(found: NamedNode, what: str, place: int) -> np.ndarray | None:
+    """An input of a node, which must be a constant; None if it is missing."""
+    value = dict(enumerate(found.node.input)).get(place)  # it may be "", too
+    if not value:
+        return None
     try:
-        return numpy_helper.to_array(value)
-    except KeyError:
-        raise ValueError(
-            f"the tensor {value.name!r} has an unknown data_type, {value.data_type}"
+        return found.scope.value(value)
+    except NotConstant as error:
+        node = found.scope.producer(value)
+        by = f", which the node {named(node)} computes" if node is not None else ""
+        raise UnsupportedError(
+            f"{found.name}: {what}, the value {value!r}{by}, is no constant: {error}"
         ) from None
-
-
-class NamedNode(NamedTuple):
-    """A recurrent node, the graph that has it and the constants that are visible there."""
-
-    name: str
-    node: onnx.NodeProto
-    graph: onnx.GraphProto | None
-    constants: Mapping[str, Any]
-
-
-def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    """The values that are constants in the graph: initializers and outputs of Constant nodes."""
-    found = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            tensors = [a.t for a in node.attribute if a.name == "value"]
-            found |= dict(zip(node.output, tensors, strict=False))
-    return found
-
-
-def _nodes(graph: onnx.GraphProto, outer: Mapping[str, Any]) -> Iterator[NamedNode]:
-    """The recurrent nodes, also in bodies of If, Loop and Scan."""
-    visible = {**outer, **constants(graph)}
-    for node in graph.node:
-        if node.op_type in GATES_OF and node.domain in ("", "ai.onnx"):
-            yield NamedNode(node.name, node, graph, visible)
-        for attribute in node.attribute:
-            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _nodes(body, visible)
-
-
-def named_nodes(model: onnx.ModelProto) -> dict[str, NamedNode]:
-    """All recurrent nodes by names as described in `onnx_layers`."""
-    found: dict[str, NamedNode] = {}
-    for number, one in enumerate(_nodes(model.graph, {})):
-        name = one.name or f"{one.node.op_type.lower()}_{number}"
-        if name in found:  # bodies of control flow may repeat one
-            name = f"{name}_{number}"
-        found[name] = one._replace(name=name)
-    return found
 
 
 def read_node(found: NamedNode) -> OnnxLayer:
     """The weights and attributes of a node; refuses weights that are not constants."""
-    node, initializers = found.node, found.constants
-    inputs = dict(enumerate(node.input))  # a missing one may be "", too
-    arrays = {}
-    for what, place in INPUTS.items():
-        if not (value := inputs.get(place)):
-            continue
-        if value not in initializers:
-            raise UnsupportedError(
-                f"{found.name}: {what}, the value {value!r}, is neither an initializer nor a "
-                "constant: values that the graph computes or takes as inputs cannot be converted"
-            )
-        arrays[what] = to_array(initializers[value])
+    node = found.node
+    if not is_read(node):
+        raise UnsupportedError(
+            f"{found.name}: the op {node.op_type} of the domain {node.domain or 'ai.onnx'!r} is "
+            f"not read; {', '.join(GATES_OF)} and {'::'.join(QUANTIZED)} are"
+        )
+    arrays = {what: _constant(found, what, place) for what, place in INPUTS.items()}
+    arrays = {what: array for what, array in arrays.items() if array is not None}
+    op_type, notes = node.op_type, []
+    if (node.domain, op_type) == QUANTIZED:
+        op_type = "LSTM"
+        arrays |= _dequantized(found, arrays)
+        notes.append(
+            f"{found.name}: assumed: its {node.op_type} is computed with float32 inputs and "
+            "states; ONNX Runtime quantises them at each step, and its outputs differ by that. The "
+            "weights were dequantised; a session in int8 quantises them anew"
+        )
+    inputs = dict(enumerate(node.input))
+    if lengths := inputs.get(_LENGTHS):
+        notes.append(
+            f"{found.name}: sequence_lens, the value {lengths!r}, is not part of the weights: give "
+            "lengths to the layer or session"
+        )
+    attributes = attributes_of(node)
     states = {
-        what: to_array(initializers[value]) if value in initializers else None
-        for what, place in _STATES.items()
+        what: _state(found, value, attributes.get("layout", 0), arrays.get("R"))
+        for what, place in STATES.items()
         if (value := inputs.get(place))
     }
-    return OnnxLayer(node.op_type, arrays, attributes_of(node), states, found.name)
+    notes += [
+        f"{found.name}: {what} is computed by the graph or is its input, and is not converted"
+        for what, value in states.items()
+        if value is None
+    ]
+    if attributes.get("layout"):
+        notes.append(f"{found.name}: layout 1, the node's sequences are [B, T, I], is not recorded")
+    return OnnxLayer(op_type, arrays, attributes, states, found.name, tuple(notes))
+
+
+def _dequantized(found: NamedNode, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """W and R of a DynamicQuantizeLSTM, [D, n, 4H] of integers, as an LSTM has them."""
+    floats = {}
+    for what, (scale_place, zero_place) in _QUANTIZATION.items():
+        if what not in arrays:
+            raise ValueError(f"{found.name}: {what} is missing")
+        array = arrays[what]
+        check_shape(f"{found.name}: {what}", array, "[D, n, 4H]", (None, None, None))
+        scale = _constant(found, f"{what}_scale", scale_place)
+        zero = _constant(found, f"{what}_zero_point", zero_place)
+        if scale is None or array.dtype.kind not in "iu":
+            raise ValueError(f"{found.name}: {what} must be of integers with a scale")
+        directions, _, columns = array.shape
+
+        def fitted(name: str, each: np.ndarray, d: int = directions, n: int = columns):
+            if each.size not in (d, d * n):
+                raise ValueError(
+                    f"{found.name}: {name} must have the shape [D] or [D, 4H] = [{d}] or "
+                    f"[{d}, {n}], got {list(each.shape)}"
+                )
+            return each.astype(np.float32).reshape(d, 1, -1)
+
+        shifted = array.astype(np.float32)
+        if zero is not None:
+            shifted -= fitted(f"{what}_zero_point", zero)
+        floats[what] = (shifted * fitted(f"{what}_scale", scale)).transpose(0, 2, 1)
+    return floats
+
+
+def _state(
+    found: NamedNode, value: str, layout: int, recurrent: np.ndarray | None
+) -> np.ndarray | None:
+    """An initial state, with B = 1 if it is the same for any batch; None if it is no constant."""
+    try:
+        return found.scope.value(value)
+    except NotConstant:
+        pass
+    batch = 0 if layout else 1
+    states = []
+    try:
+        # Its shape may depend on the batch, and only that: other values are not known.
+        for scope in found.scope.trials():
+            state = scope.value(value)
+            if state.ndim != 3:
+                return None
+            row = state.take([0], batch)
+            if not np.array_equal(np.broadcast_to(row, state.shape), state):
+                return state
+            states.append(row)
+    except NotConstant:
+        states = []
+    if states:
+        return states[0] if all(np.array_equal(states[0], each) for each in states) else None
+    number = found.scope.uniform(value)
+    if number is None or recurrent is None or recurrent.ndim != 3:
+        return None
+    shape = [len(recurrent), recurrent.shape[2]]
+    shape.insert(batch, 1)
+    return np.full(shape, number, recurrent.dtype)
 
 
 # ---- what a node computes
@@ -190,14 +224,25 @@ def cell_of(layer: OnnxLayer, name: str) -> str:
     return cells.pop()
 
 
-def refuse_learned_states(layer: OnnxLayer, name: str) -> None:
-    """Refuses initial states that are parameters; exporters write zeros if there are none."""
+def initial_states(layer: OnnxLayer, name: str) -> dict[str, np.ndarray]:
+    """initial_h and initial_c, [D, H], those that are not zero; exporters write zeros for none."""
+    found = {}
     for what, value in layer.states.items():
-        if value is not None and np.any(value):
+        if value is None or not np.any(value):
+            continue
+        directions, units = sizes_of(layer, name)
+        batch = 0 if layer.attributes.get("layout") else 1
+        symbols, shape = ("[B, D, H]" if batch == 0 else "[D, B, H]"), [directions, units]
+        shape.insert(batch, None)
+        check_shape(f"{name}: {what}", value, symbols, shape)
+        row = value.take([0], batch)
+        if not np.array_equal(np.broadcast_to(row, value.shape), value):
             raise UnsupportedError(
-                f"{name}: {what} is not zero: RecurrentWeights cannot represent a learned initial "
-                "state"
+                f"{name}: {what} differs between the rows of the batch; RecurrentWeights has one "
+                "initial state for all rows. Give it as the state of a run instead"
             )
+        found[what] = row.squeeze(batch)
+    return found
 
 
 def sizes_of(layer: OnnxLayer, name: str) -> tuple[int, int]:

@@ -22,17 +22,17 @@ import numpy as np
 
 from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._formats import ONNX, reorder
+from tf_blockrnn.weights._onnx_model import NamedNode, named_nodes, no_recurrent_node
 from tf_blockrnn.weights._onnx_nodes import (
-    GATES_OF,
     INPUTS,
-    NamedNode,
+    STATES,
     OnnxLayer,
     cell_of,
-    named_nodes,
+    initial_states,
     read_node,
-    refuse_learned_states,
     sizes_of,
 )
+from tf_blockrnn.weights._onnx_values import Scope
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ _OPSET_BFLOAT16 = 22
 
 # The gates of the peepholes, in ONNX's order and in that of RecurrentWeights.
 _PEEPHOLES, _ROWS = "iof", "ifo"
+# The initial states in DirectionWeights.
+_FIELDS = {"initial_h": "h0", "initial_c": "c0"}
 
 
 def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
@@ -58,8 +60,13 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
       The nodes by name, in the order of the graph. One without a name is called "lstm_0" and so on,
       by its position among them.
 
+    Weights that nodes such as Slice, Cast or DequantizeLinear compute from constants are folded,
+    and functions of the model are replaced by their nodes. A DynamicQuantizeLSTM of ONNX Runtime is
+    an "LSTM" with dequantised weights.
+
     Raises:
-      UnsupportedError: the weights of a node are computed by the graph.
+      UnsupportedError: the weights of a node are computed from inputs of the graph or by nodes that
+        are not folded, or the model has a recurrent op of another name, such as AttnLSTM.
 
     Example:
       >>> import numpy as np
@@ -77,7 +84,7 @@ def _from_layer(layer: OnnxLayer, reverse: bool) -> RecurrentWeights:
     """The result of from_onnx for an OnnxLayer; error messages begin with its name."""
     name = layer.name or layer.op_type
     cell = cell_of(layer, name)
-    refuse_learned_states(layer, name)
+    states = initial_states(layer, name)
     if layer.direction == "reverse" and not reverse:
         raise UnsupportedError(
             f"{name} goes from the last step to the first, which its weights do not record: "
@@ -94,6 +101,7 @@ def _from_layer(layer: OnnxLayer, reverse: bool) -> RecurrentWeights:
             ONNX.split(cell, parts["R"]),
             *(ONNX.split(cell, bias) for bias in biases),
             peepholes=None if peepholes is None else reorder(peepholes, _PEEPHOLES, _ROWS),
+            **{_FIELDS[what]: rows[number] for what, rows in states.items() if rows[number].any()},
         )
 
     reset_after = bool(layer.attributes.get("linear_before_reset", 0)) if cell == "gru" else None
@@ -120,11 +128,13 @@ def from_onnx(
 
     Returns:
       For a model, a dict from the name of each node to its weights; for a node, its weights.
-      A node is one layer.
+      A node is one layer. A state that is the same in all rows of the batch is h0 or c0.
 
     Raises:
-      UnsupportedError: other activations, clip, input_forget, weights that the graph computes, a
-        constant initial state that is not zero, or the direction "reverse" without `reverse`.
+      UnsupportedError: other activations, clip, input_forget, weights that the graph computes from
+        its inputs, a recurrent op of another name, a constant initial state that differs between
+        the rows of the batch, or the direction "reverse" without `reverse`.
+      ValueError: the model has no recurrent node.
 
     Example:
       >>> import numpy as np
@@ -143,14 +153,15 @@ def from_onnx(
             raise TypeError(
                 "from_onnx: initializers must not be given with a model, which has its own"
             )
-        return {name: _from_layer(one, reverse) for name, one in onnx_layers(source).items()}
+        found = {name: _from_layer(one, reverse) for name, one in onnx_layers(source).items()}
+        if not found:
+            raise ValueError(f"from_onnx: the model has {no_recurrent_node(source)}")
+        return found
     if kind != "NodeProto":
         raise TypeError(f"from_onnx: expected a ModelProto, NodeProto or OnnxLayer, got {kind}")
-    if source.op_type not in GATES_OF:
-        raise UnsupportedError(f"from_onnx: expected LSTM, GRU or RNN, got {source.op_type}")
     if not isinstance(initializers, Mapping):
         initializers = {tensor.name: tensor for tensor in initializers or ()}
-    found = NamedNode(source.name or source.op_type, source, None, initializers)
+    found = NamedNode(source.name or source.op_type, source, None, Scope(initializers))
     return _from_layer(read_node(found), reverse)
 
 
@@ -179,7 +190,13 @@ def _to_layer(
         attributes["linear_before_reset"] = int(weights.reset_after)
     if cell == "rnn_relu":
         attributes["activations"] = ["Relu"] * layer.directions
-    return OnnxLayer(_OP_TYPES[cell], arrays, attributes)
+    states = {}
+    for what, field in _FIELDS.items():
+        if any(getattr(d, field) is not None for d in layer):
+            zeros = np.zeros([layer.forward.units], layer.forward.dtype)
+            rows = [zeros if (row := getattr(d, field)) is None else row for d in layer]
+            states[what] = np.expand_dims(np.stack(rows), 0 if layout else 1)
+    return OnnxLayer(_OP_TYPES[cell], arrays, attributes, states)
 
 
 def to_onnx(
@@ -188,7 +205,8 @@ def to_onnx(
     """Returns the arrays and attributes of ONNX nodes for these layers, without the package onnx.
 
     ONNX has both biases. If only one exists, the other becomes zeros, and likewise the peepholes
-    if only one direction has them.
+    and initial states if only one direction has them. The states have B = 1, to be expanded to the
+    batch.
 
     Args:
       weights: the layers.
@@ -222,16 +240,30 @@ def _parts(
     from onnx.helper import make_node
 
     nodes, arrays, states, value = [], {}, {}, "X"
+    if any(layer.states for layer in layers):
+        arrays |= {"batch.place": np.array([0 if layout else 1]), "batch.one": np.array([1])}
+        nodes = [
+            make_node("Shape", ["X"], ["batch.X"]),
+            make_node("Gather", ["batch.X", "batch.place"], ["batch.size"]),
+        ]
+        parts = ["batch.one", "batch.size", "batch.one"]
+        # Expand broadcasts both ways, so that only the batch is needed.
+        nodes.append(make_node("Concat", parts[layout:] + parts[:layout], ["batch.shape"], axis=0))
     for number, layer in enumerate(layers):
         name = f"{cell}_{number}"
         directions, width = layer.arrays["W"].shape[0], layer.attributes["hidden_size"]
         last = [f"Y_h_{number}"] + [f"Y_c_{number}"] * (layer.op_type == "LSTM")
         shape = ["B", directions, width] if layout else [directions, "B", width]
         states |= dict.fromkeys(last, shape)
-        inputs = [value, *[""] * max(INPUTS[what] for what in layer.arrays)]
-        for what, array in layer.arrays.items():
-            inputs[INPUTS[what]] = f"{name}.{what}"
-            arrays[f"{name}.{what}"] = array
+        places = {what: {**INPUTS, **STATES}[what] for what in (*layer.arrays, *layer.states)}
+        inputs = [value, *[""] * max(places.values())]
+        for what, place in places.items():
+            inputs[place] = f"{name}.{what}"
+        arrays |= {f"{name}.{what}": array for what, array in layer.arrays.items()}
+        for what, row in layer.states.items():
+            arrays[f"{name}.{what}.row"] = row
+            parts = [f"{name}.{what}.row", "batch.shape"]
+            nodes.append(make_node("Expand", parts, [f"{name}.{what}"]))
         raw, value = f"{name}.Y", "Y" if layer is layers[-1] else f"{name}.outputs"
         nodes.append(make_node(layer.op_type, inputs, [raw, *last], name, **layer.attributes))
         if not layout:  # [T, D, B, H]; with layout 1 it is [B, T, D, H] already
@@ -250,7 +282,8 @@ def to_onnx_model(
 
     Its input is "X", [T, B, I], or [B, T, I] with layout 1. Its outputs are "Y", all steps of the
     last layer, [T, B, D·H] or [B, T, D·H], and for each layer n the last states "Y_h_n" and, for an
-    LSTM, "Y_c_n", [D, B, H] or [B, D, H]. The initial states are zero.
+    LSTM, "Y_c_n", [D, B, H] or [B, D, H]. The initial states are h0 and c0, expanded to the batch,
+    or zero.
 
     Args:
       weights, reverse, layout: as for `to_onnx`. ONNX Runtime's CPU kernels support only layout 0.

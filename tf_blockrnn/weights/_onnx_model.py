@@ -1,0 +1,131 @@
+"""The recurrent nodes in an ONNX model, also those in bodies of control flow and in functions."""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights._onnx_values import Scope, bodies_of
+
+if TYPE_CHECKING:
+    import onnx
+
+# The number of gates of each op.
+GATES_OF = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_DOMAINS = ("", "ai.onnx")
+# ONNX Runtime's LSTM with integer weights.
+QUANTIZED = ("com.microsoft", "DynamicQuantizeLSTM")
+# Ops of other names and domains are likely to be recurrent, too.
+_LOOKS_RECURRENT = re.compile("LSTM|GRU|RNN|Lstm|Gru|Rnn")
+
+
+class NamedNode(NamedTuple):
+    """A recurrent node, the graph that has it and the values that are constants there."""
+
+    name: str
+    node: onnx.NodeProto
+    graph: onnx.GraphProto | None
+    scope: Scope
+
+
+def _op(node: onnx.NodeProto) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain not in _DOMAINS else node.op_type
+
+
+def is_read(node: onnx.NodeProto) -> bool:
+    plain = node.op_type in GATES_OF and node.domain in _DOMAINS
+    return plain or (node.domain, node.op_type) == QUANTIZED
+
+
+def _nodes(graph: onnx.GraphProto, scope: Scope) -> Iterator[NamedNode]:
+    """The nodes, also those in bodies of If, Loop and Scan."""
+    for node in graph.node:
+        yield NamedNode(node.name, node, graph, scope)
+        for body in bodies_of(node):
+            constants = {tensor.name: tensor for tensor in body.initializer}
+            yield from _nodes(body, Scope(constants, body, scope))
+
+
+def _all_nodes(model: onnx.ModelProto) -> Iterator[NamedNode]:
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    return _nodes(model.graph, Scope(constants, model.graph, model=model))
+
+
+def named_nodes(model: onnx.ModelProto) -> dict[str, NamedNode]:
+    """All recurrent nodes by names as described in `onnx_layers`, those that are not read too."""
+    found: dict[str, NamedNode] = {}
+    nodes = [one for one in _all_nodes(inlined(model)) if _LOOKS_RECURRENT.search(one.node.op_type)]
+    for number, one in enumerate(nodes):
+        name = one.name or f"{one.node.op_type.lower()}_{number}"
+        if name in found:  # bodies of control flow may repeat one
+            name = f"{name}_{number}"
+        found[name] = one._replace(name=name)
+    return found
+
+
+def no_recurrent_node(model: onnx.ModelProto) -> str:
+    """The message that a model has no recurrent node, with the ops that it has instead."""
+    ops = collections.Counter(_op(one.node) for one in _all_nodes(model))
+    names = sorted(ops, key=lambda op: (op not in ("Loop", "Scan"), -ops[op], op))
+    listed = ", ".join([*names[:8], "..."] if len(names) > 8 else names) or "none"
+    loops = " (what Loop or Scan computes step by step is not read)"
+    return (
+        f"no recurrent node, which are LSTM, GRU, RNN and {QUANTIZED[1]}; its ops are {listed}"
+        + loops * bool({"Loop", "Scan"} & set(ops))
+    )
+
+
+# ---- functions of a model
+
+# By how many bytes the functions may make a model larger, as each call becomes their nodes.
+_MOST_INLINED = 1 << 28
+
+
+def _function_name(one: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, str]:
+    name = one.name if hasattr(one, "opset_import") else one.op_type
+    return one.domain, name, getattr(one, "overload", "")
+
+
+def _calls(nodes: Any) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for body in bodies_of(node):
+            yield from _calls(body.node)
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the nodes of its functions in place of the calls; itself if it has none."""
+    if not model.functions:
+        return model
+    import onnx.inliner
+
+    functions = {_function_name(one): one for one in model.functions}
+    sizes: dict[tuple[str, ...], int] = {}
+
+    def size(nodes: Any, around: tuple[tuple[str, ...], ...]) -> int:
+        total = 0
+        for node in _calls(nodes):
+            key = _function_name(node)
+            if key in around or len(around) > 100:
+                raise ValueError(f"the function {'::'.join(key[:2])} of the model calls itself")
+            if key in functions and key not in sizes:
+                own = functions[key]
+                sizes[key] = own.ByteSize() + size(own.node, (*around, key))
+            total += sizes.get(key, 0)
+        return total
+
+    if (total := size(model.graph.node, ())) > _MOST_INLINED:
+        raise UnsupportedError(f"the functions of the model make {total} bytes of nodes")
+    result = onnx.inliner.inline_local_functions(model)
+    for one in result.functions:
+        if any(_LOOKS_RECURRENT.search(node.op_type) for node in _calls(one.node)):
+            versions = {each.domain: each.version for each in one.opset_import}
+            raise UnsupportedError(
+                f"the function {one.domain}::{one.name} with a recurrent node has operators of "
+                f"version {versions.get('')}, the model has another one; onnx.version_converter or "
+                "the exporter's opset_version make them one"
+            )
+    return result
