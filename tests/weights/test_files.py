@@ -51,8 +51,33 @@ PYTORCH = [
     Case("torch_transformer.pt", error="its keys are 'self_attn.in_proj_weight'"),
 ]
 
+# Of outputs that ONNX Runtime computes from inputs and states that it quantised.
+QUANTIZED = 4e-3
+DEQUANTIZED = "/rnn/LSTM_quant: assumed: its DynamicQuantizeLSTM is computed with float32 inputs"
+SEVERAL = "the model has several recurrent nodes: "
+ONNX = [
+    Case("onnx_torch_9_h0.onnx"),
+    Case("onnx_torch_14_two_layers.onnx", error=f"{SEVERAL}/rnn/LSTM, /rnn/LSTM_1. Select with"),
+    Case("onnx_torch_14_two_layers.onnx", {"layer": "/rnn/LSTM,/rnn/LSTM_1"}),
+    Case("onnx_torch_dynamo_18_h0.onnx"),
+    Case("onnx_torch_dynamo_20.onnx"),
+    Case("onnx_torch_if.onnx", error=f"{SEVERAL}/GRU, /GRU_1. Select with layer="),
+    Case("onnx_torch_if.onnx", {"layer": "/GRU"}),
+    Case("onnx_torch_computed.onnx", error="is no constant: it depends on 'scale', an input of"),
+    Case("onnx_torch_cell.onnx", error="no recurrent node (LSTM, GRU, RNN or DynamicQuantizeLSTM"),
+    Case("onnx_float16.onnx"),
+    Case("onnx_keras_gru.onnx", error="its ops are Loop, "),
+    Case("onnx_keras_bidirectional.onnx"),
+    Case("onnx_keras_2_hard_sigmoid.onnx", error="activations must be Sigmoid, Tanh, Tanh in each"),
+    Case("onnx_dynamic_quantize.onnx", warns=(DEQUANTIZED,), bound=QUANTIZED),
+    Case("onnx_dynamic_quantize_channels.onnx", warns=(DEQUANTIZED,), bound=QUANTIZED),
+    Case("onnx_qdq.onnx", bound=QUANTIZED),
+    Case("onnx_function.onnx"),
+    Case("onnx_ours_h0.onnx", {"layer": "lstm_0,lstm_1"}),
+]
 
-@pytest.mark.parametrize("case", PYTORCH, ids=lambda case: case.file)
+
+@pytest.mark.parametrize("case", PYTORCH + ONNX, ids=lambda case: case.file)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit's of itself
 def test_files(case):
     path = FILES / case.file
@@ -75,7 +100,7 @@ def test_files(case):
 
 def test_every_file_has_a_case():
     there = {path.name for path in FILES.iterdir() if path.suffix not in (".py", ".npz", ".md")}
-    assert there - {"__pycache__"} == {case.file for case in PYTORCH}
+    assert there - {"__pycache__"} == {case.file for case in PYTORCH + ONNX}
 
 
 def test_modules_of_pytorch():

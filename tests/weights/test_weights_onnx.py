@@ -191,7 +191,7 @@ def test_other_sources_are_refused():
         weights.from_onnx(arrays)
     with pytest.raises(TypeError, match="initializers must not be given with a model"):
         weights.from_onnx(model_of(node, arrays), arrays)
-    with pytest.raises(weights.UnsupportedError, match="expected LSTM, GRU or RNN, got Relu"):
+    with pytest.raises(weights.UnsupportedError, match="Relu: the op Relu .* is not read; LSTM,"):
         weights.from_onnx(helper.make_node("Relu", ["X"], ["Y"]))
     with pytest.raises(ValueError, match="GRU: R is missing"):
         weights.from_onnx(formats.OnnxLayer("GRU", {"W": arrays["W"]}, {}))
@@ -217,15 +217,21 @@ def test_weights_may_be_constants_but_not_computed():
     ]
     model = model_of(node, {}, nodes=[*constants, node])
     assert weights.from_onnx(model) == {"node": want}
-    computed = helper.make_node("Neg", ["R_"], ["R"])
+    computed = helper.make_node("Mul", ["R_", "X"], ["R"], "scaled")
     rest = {"W": arrays["W"], "B": arrays["B"], "R_": arrays["R"]}
-    with pytest.raises(weights.UnsupportedError, match="node: R, the value 'R', is neither"):
+    words = (
+        r"node: R, .* the node scaled \(Mul\) computes, is no constant: it depends on 'X', an in"
+    )
+    with pytest.raises(weights.UnsupportedError, match=words):
         weights.from_onnx(model_of(node, rest, nodes=[computed, node]))
+    node.input[2] = "X"
+    with pytest.raises(weights.UnsupportedError, match="node: R, the value 'X', is no constant"):
+        weights.from_onnx(model_of(node, arrays))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("place, what", [(5, "initial_h"), (6, "initial_c")])
-def test_initial_states_must_not_be_learned(tf, place, what, dtype):
+def test_initial_states_that_are_arrays(tf, place, what, dtype):
     node, arrays = random_node("LSTM", 1)
     kind = tf.as_dtype(dtype).as_numpy_dtype
     arrays = {name: array.astype(kind) for name, array in arrays.items()}
@@ -235,9 +241,14 @@ def test_initial_states_must_not_be_learned(tf, place, what, dtype):
     assert weights.from_onnx(node, zeros) == want
     assert weights.from_onnx(model_of(node, zeros)) == {"node": want}
     learned = {**arrays, "S": np.zeros([1, 2, 4], kind)}
-    learned["S"][0, 1, 2] = 0.5
+    learned["S"][0, :, 2] = 0.5
+    (one,) = weights.from_onnx(node, learned).layers[0]
+    assert np.array_equal(getattr(one, what[-1] + "0"), learned["S"][0, 0])
+    learned["S"][0, 1, 2] = 0.25
     for source in ((node, learned), (model_of(node, learned),)):
-        with pytest.raises(weights.UnsupportedError, match=f"node: {what} is not zero"):
+        with pytest.raises(
+            weights.UnsupportedError, match=f"node: {what} differs between the rows"
+        ):
             weights.from_onnx(*source)
     # One that the graph is given is no parameter.
     assert weights.from_onnx(node, arrays) == want

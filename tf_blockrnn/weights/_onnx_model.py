@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tf_blockrnn.weights._checks import UnsupportedError
-from tf_blockrnn.weights._onnx_values import Scope, bodies_of
+from tf_blockrnn.weights._onnx_values import DOMAINS, Scope, bodies_of
 
 if TYPE_CHECKING:
     import onnx
 
 # The number of gates of each op.
 GATES_OF = {"LSTM": 4, "GRU": 3, "RNN": 1}
-_DOMAINS = ("", "ai.onnx")
 # ONNX Runtime's LSTM with integer weights.
 QUANTIZED = ("com.microsoft", "DynamicQuantizeLSTM")
 # Ops of other names and domains are likely to be recurrent, too.
@@ -32,11 +31,11 @@ class NamedNode(NamedTuple):
 
 
 def _op(node: onnx.NodeProto) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain not in _DOMAINS else node.op_type
+    return f"{node.domain}::{node.op_type}" if node.domain not in DOMAINS else node.op_type
 
 
 def is_read(node: onnx.NodeProto) -> bool:
-    plain = node.op_type in GATES_OF and node.domain in _DOMAINS
+    plain = node.op_type in GATES_OF and node.domain in DOMAINS
     return plain or (node.domain, node.op_type) == QUANTIZED
 
 
@@ -73,7 +72,7 @@ def no_recurrent_node(model: onnx.ModelProto) -> str:
     listed = ", ".join([*names[:8], "..."] if len(names) > 8 else names) or "none"
     loops = " (what Loop or Scan computes step by step is not read)"
     return (
-        f"no recurrent node, which are LSTM, GRU, RNN and {QUANTIZED[1]}; its ops are {listed}"
+        f"no recurrent node ({', '.join(GATES_OF)} or {QUANTIZED[1]}); its ops are {listed}"
         + loops * bool({"Loop", "Scan"} & set(ops))
     )
 

@@ -31,7 +31,11 @@ _OTHERS = {
     *("Cast", "Constant", "ConstantOfShape", "DequantizeLinear", "Dropout", "Expand"),
     *("QuantizeLinear", "Shape", "Tile"),
 }
+# The names of ONNX's own domain.
+DOMAINS = ("", "ai.onnx")
 FOLDED = MOVES | _ELEMENTWISE | _OTHERS
+# The first version that the evaluator has, where older ones compute the same.
+_LEAST_VERSIONS = {"DequantizeLinear": 19}
 
 # The elements that may be computed: some for any file, and some for each byte in it.
 _ELEMENTS, _ELEMENTS_PER_BYTE = 1 << 24, 8
@@ -84,6 +88,8 @@ class Shared:
     def __init__(self, model: onnx.ModelProto | None, elements: int = _ELEMENTS):
         self.model = model
         self.left = elements
+        opsets = [] if model is None else model.opset_import
+        self.version = max((one.version for one in opsets if one.domain in DOMAINS), default=1)
 
     def take(self, elements: int) -> None:
         if elements > self.left:
@@ -216,8 +222,8 @@ class Scope:
 
     def _needs(self, node: onnx.NodeProto) -> Sequence[str]:
         """The inputs of a node that are needed to run it; refuses those that are not folded."""
-        if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx"):
-            raise NotConstant(f"it depends on the node {named(node)}, which is not a constant")
+        if node.op_type not in FOLDED or node.domain not in DOMAINS:
+            raise NotConstant(f"it depends on the node {named(node)}, which is not folded")
         if node.op_type == "Shape" and node.input[0] in self._dims:
             return ()
         return node.input
@@ -240,7 +246,7 @@ class Scope:
         from onnx.reference import ReferenceEvaluator
 
         given = {name: v for name, v in zip(node.input, inputs, strict=True) if v is not None}
-        opsets = getattr(self._shared.model, "opset_import", None) or [helper.make_opsetid("", 14)]
+        version = max(self._shared.version, _LEAST_VERSIONS.get(node.op_type, 0))
         try:
             self._shared.take(_most_elements(node, inputs))
             infos = [
@@ -251,7 +257,7 @@ class Scope:
             ]
             outputs = [helper.make_tensor_value_info(name, 0, None) for name in node.output]
             graph = helper.make_graph([node], "one", infos, outputs)
-            one = helper.make_model(graph, opset_imports=opsets)
+            one = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
             found = ReferenceEvaluator(one).run(None, given)
         # NumPy's for shapes that do not fit, the evaluator's own, and NotConstant.
         except Exception as error:
