@@ -243,7 +243,7 @@ def test_a_pytorch_cell_that_is_no_plain_one(convert):
 
 
 def test_initial_states_of_onnx(convert):
-    """One that the graph computes stays behind; the node with a learned one is refused."""
+    """One that the graph computes stays behind; a learned one comes along."""
     make(Stack("lstm", layers=2, dtype="float32"))
     converted(convert, "in.npz plain.onnx --to onnx")
     model = onnx.load("plain.onnx")
@@ -251,7 +251,7 @@ def test_initial_states_of_onnx(convert):
     for name, value in (("zeros", np.zeros), ("learned", np.ones)):
         state = value([1, 3, 4], "f4")
         model.graph.initializer.append(onnx.numpy_helper.from_array(state, name))
-    model.graph.node.insert(0, onnx.helper.make_node("Identity", ["zeros"], ["computed"]))
+    model.graph.node.insert(0, onnx.helper.make_node("Exp", ["zeros"], ["computed"]))
     first.input.extend(["", "computed", "zeros"])
     second.input.extend(["", "learned", "zeros"])
     onnx.save(model, "in.onnx")
@@ -260,7 +260,11 @@ def test_initial_states_of_onnx(convert):
         "lstm_0: initial_h is computed by the graph or is its input, and is not converted" in output
     )
     assert "initial_c" not in output
-    refused(convert, "in.onnx out.npz --to npz --layer lstm_1", 1, "lstm_1: initial_h is not zero")
+    converted(convert, "in.onnx out.npz --to npz --layer lstm_1")
+    (one,) = npz.from_npz("out.npz").layers[0]
+    assert np.array_equal(one.h0, np.ones(4)) and one.c0 is None
+    refused(convert, "in.onnx out.pt --to torch --layer lstm_1", 1, "PyTorch has no initial_state")
+    converted(convert, "out.npz again.onnx --to onnx")
 
 
 def test_tensorflow_1_checkpoint(convert):
