@@ -262,6 +262,15 @@ def test_written_states_are_read(cell, directions, layout):
         np.testing.assert_allclose(got, y, rtol=0, atol=1e-6)
 
 
+def test_lengths_are_no_weights():
+    with pytest.warns(
+        weights.AssumptionWarning, match="gru_0: sequence_lens, the value 'L', is not"
+    ):
+        assert (
+            weights.read(model_of([], {"L": np.array([5, 3], "i4")}, "L", place=4)) == WANT["gru_0"]
+        )
+
+
 # ---- nodes of other names
 
 
