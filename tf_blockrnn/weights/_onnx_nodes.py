@@ -172,7 +172,7 @@ def _state(
         # Its shape may depend on the batch, and only that: other values are not known.
         for scope in found.scope.trials():
             state = scope.value(value)
-            if state.ndim != 3:
+            if state.ndim != 3 or not state.size:
                 return None
             row = state.take([0], batch)
             if not np.array_equal(np.broadcast_to(row, state.shape), state):
