@@ -72,10 +72,10 @@ except TypeError as error:
     assert "source must be a weights.RecurrentWeights" in str(error)
 else:
     raise AssertionError("an object that is no source")
-# All modules of both, but those that take objects of Keras.
+# All modules of both.
 for folder in (inference, weights):
     for file in pathlib.Path(folder.__file__).parent.glob("*.py"):
-        if file.stem not in ("__init__", "_keras_graph", "_keras_layers"):
+        if file.stem != "__init__":
             importlib.import_module(f"{folder.__name__}.{file.stem}")
 found = {name.split(".")[0] for name in sys.modules} & {"tensorflow", "keras", "tf_keras"}
 assert not found, found
@@ -168,7 +168,6 @@ assert tf_blockrnn.raw_ops.LSTMSequence and tf_blockrnn.build_info()["cpu_isa"]
         "import tf_blockrnn, tensorflow",
         "import tensorflow, tf_blockrnn",
         "import tf_blockrnn.layers",
-        "import tf_blockrnn.weights._keras_layers",
     ],
 )
 def test_what_loads_the_ops(first):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import h5py
 import keras
 import numpy as np
@@ -82,7 +84,28 @@ def test_h5_weights_of_keras_2(convert):
                 file[f"{group}/{name}"] = array
         file["dense/dense/kernel:0"] = np.ones([4, 4])
         file["dense/dense/bias:0"] = np.ones([4])
-    assert read(convert, "old.h5 out.npz --to npz") == weights.from_keras(layer)
+    line = "old.h5 out.npz --to npz"
+    words = "bidirectional: the file is of Keras {}, and before 2.3 the default recurrent_activatio"
+    refused(convert, line, 2, words.format("of an unknown version"))
+    assert read(convert, f"{line} --recurrent-activation sigmoid") == weights.from_keras(layer)
+    hard = read(convert, f"{line} --recurrent-activation hard_sigmoid")
+    assert hard == dataclasses.replace(weights.from_keras(layer), hard_sigmoid=0.2)
+    for version, refuses in (("2.2.4", True), ("2.2.4-tf", True), ("2.3.0-tf", False)):
+        with h5py.File("old.h5", "r+") as file:
+            file.attrs["keras_version"] = version.encode()
+        if refuses:
+            also = r" \(but tf.keras in Tens" if "tf" in version else ", which"
+            words = f"of Keras {version}, and before 2.3 the .* hard_sigmoid{also}"
+            refused(convert, line, 2, words)
+        else:
+            assert "assumed: recurrent_activation sigmoid" in converted(convert, line)
+
+
+def test_the_recurrent_activation_is_of_cells_that_have_one(convert):
+    rnn = keras.layers.SimpleRNN(4)
+    keras.Sequential([keras.Input((None, 3)), rnn]).save_weights("in.weights.h5")
+    line = "in.weights.h5 out.npz --to npz --cell rnn_tanh --recurrent-activation sigmoid"
+    refused(convert, line, 2, "is for an LSTM or GRU, simple_rnn is of the cell rnn_tanh")
 
 
 def saved(model: keras.Model, path: str = "in.weights.h5") -> keras.Model:

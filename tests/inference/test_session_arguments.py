@@ -266,7 +266,8 @@ def test_sources(tmp_path):
     np.testing.assert_array_equal(single[1], wanted[1][0])
     single[1][...] = 0  # the caller's
     model.save(tmp_path / "model.keras")
-    refused("several recurrent layers", Session, tmp_path / "model.keras")
+    for source in (model, tmp_path / "model.keras"):
+        assert_same(Session(source).run(x), wanted)
     with pytest.raises(TypeError, match="Session: source"):
         Session(keras.layers.Dense(3))
 

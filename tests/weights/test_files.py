@@ -50,6 +50,34 @@ PYTORCH = [
     Case("torch_weight_norm.pt", error="weights in another form than arrays, 'parametrizations"),
     Case("torch_transformer.pt", error="its keys are 'self_attn.in_proj_weight'"),
 ]
+ONLY_WEIGHTS = ("the file has only weights", "assumed: layers of Keras' own classes")
+SIGMOID = "assumed: recurrent_activation sigmoid"
+HARD_SIGMOID = {"recurrent_activation": "hard_sigmoid"}
+KERAS = [
+    Case("keras_3.15.1_nested.keras"),
+    Case("keras_3.15.1_gru.h5"),
+    Case("keras_3.15.1_hard_sigmoid.keras"),
+    Case("keras_3.15.1_lstm.weights.h5", warns=(*ONLY_WEIGHTS, SIGMOID)),
+    Case("keras_3.15.1_cells.keras"),
+    Case("keras_3.0.5_simple.keras"),
+    Case("tf_keras_2.21.0_lstm.h5"),
+    Case("tf_keras_2.21.0_cells.keras"),
+    Case("tf_keras_2.21.0_nested.h5"),
+    Case("tf_keras_2.21.0_gru.keras"),
+    Case("tf_keras_2.21.0_simple.h5"),
+    Case("tf_keras_2.21.0_cudnn.keras"),
+    Case("tf_keras_2.21.0_hard_sigmoid.keras"),
+    Case("tf_keras_2.21.0_sum.keras", error="merge_mode='concat', got 'sum' of both"),
+    Case("tf_keras_2.21.0_time_major.h5", error="lstm: layers with time_major=True are not supp"),
+    Case("tf_keras_2.21.0_lstm.weights.h5", warns=(*ONLY_WEIGHTS, SIGMOID)),
+    Case("tf_keras_2.21.0_lstm.weights.h5", HARD_SIGMOID, error="whose hard_sigmoid differ"),
+    Case("tf_keras_2.21.0_weights.h5", warns=(*ONLY_WEIGHTS, SIGMOID)),
+    Case("keras_2.2.4_lstm.h5"),
+    Case("keras_2.1.6_gru.h5"),
+    Case("keras_2.1.6_cells.h5"),
+    Case("keras_2.0.9_weights.h5", error="of Keras 2.0.9, and before 2.3 the default"),
+    Case("keras_2.0.9_weights.h5", HARD_SIGMOID, ONLY_WEIGHTS),
+]
 
 # Of outputs that ONNX Runtime computes from inputs and states that it quantised.
 QUANTIZED = 4e-3
@@ -75,9 +103,10 @@ ONNX = [
     Case("onnx_function.onnx"),
     Case("onnx_ours_h0.onnx", {"layer": "lstm_0,lstm_1"}),
 ]
+CASES = [*PYTORCH, *KERAS, *ONNX]
 
 
-@pytest.mark.parametrize("case", PYTORCH + ONNX, ids=lambda case: case.file)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit's of itself
 def test_files(case):
     path = FILES / case.file
@@ -100,7 +129,7 @@ def test_files(case):
 
 def test_every_file_has_a_case():
     there = {path.name for path in FILES.iterdir() if path.suffix not in (".py", ".npz", ".md")}
-    assert there - {"__pycache__"} == {case.file for case in PYTORCH + ONNX}
+    assert there - {"__pycache__"} == {case.file for case in CASES}
 
 
 def test_modules_of_pytorch():

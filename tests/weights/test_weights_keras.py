@@ -140,7 +140,7 @@ def test_what_a_description_cannot_hold():
         (made(K.GRU, 4, activation="gelu"), "activation must be tanh or relu, got gelu"),
         (other, "recurrent_activation must be sigmoid or hard_sigmoid, got hard_tanh"),
         (normed, "recurrent_activation must be sigmoid, got hard_sigmoid"),
-        (made(K.SimpleRNN, 4, activation="elu"), "activation must be tanh, got elu"),
+        (made(K.SimpleRNN, 4, activation="elu"), "activation must be tanh or relu, got elu"),
         (back, "has go_backwards, which is not a weight"),
         (reversed_pair, "its forward layer has go_backwards"),
         ([summed, before], "merge_mode must be 'concat', got 'sum'"),

@@ -11,6 +11,14 @@ from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._read import contents_of, warn_of_assumptions
 from tf_blockrnn.weights.layer import RecurrentWeights
 
+# What Keras returns for each merge_mode.
+_MERGED = {
+    "sum": "then forward + backward",
+    "ave": "then (forward + backward) / 2",
+    "mul": "then forward * backward",
+    None: "which are the outputs",
+}
+
 
 def weights_of(
     source: Any, layer: str | Sequence[str] | None, options: Mapping[str, Any], stacklevel: int
@@ -33,6 +41,13 @@ def weights_of(
             "Session: source must be of layers that begin with the first step, but "
             f"{', '.join(contents.layers)} begins with the last. Pass weights.read(source), and "
             "reverse the steps of inputs and outputs"
+        )
+    if contents.merge_mode != "concat":
+        raise UnsupportedError(
+            f"Session: source must have merge_mode='concat', got {contents.merge_mode!r} of "
+            f"{contents.layers[-1]}: a session returns the outputs of both directions beside one "
+            "another. Pass weights.read(source), and take forward, backward = np.split(outputs, 2, "
+            f"axis=-1), {_MERGED[contents.merge_mode]}"
         )
     warn_of_assumptions(contents, stacklevel + 1)
     found = contents.weights

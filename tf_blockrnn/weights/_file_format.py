@@ -74,12 +74,14 @@ class FileContents(NamedTuple):
       layers: their names in the file.
       reverse: whether they are layers of one direction from the last step to the first.
       notes: what is assumed, and what the file has and weights do not record. `read` warns of each.
+      merge_mode: how the outputs of the top layer's two directions are merged, as Keras names it.
     """
 
     weights: RecurrentWeights
     layers: tuple[str, ...]
     reverse: bool = False
     notes: tuple[str, ...] = ()
+    merge_mode: str | None = "concat"
 
 
 class Job(NamedTuple):

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import re
-import shutil
-import tempfile
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,111 +21,68 @@ from tf_blockrnn.weights._file_format import (
 )
 from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, units_of
 from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, has_two_biases
+from tf_blockrnn.weights._keras_files import keras_model, version_of
+from tf_blockrnn.weights._keras_graph import check_stack
+from tf_blockrnn.weights._keras_layers import (
+    LAYERS,
+    KerasLayer,
+    from_layers,
+    notes_of,
+    of_one_cell,
+    recurrent_layers,
+)
+from tf_blockrnn.weights._keras_live import LiveLayer
 from tf_blockrnn.weights.keras import from_keras, to_keras_layers
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
 
-def _recurrent_layers(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    import keras
-
-    for inner in getattr(layer, "layers", None) or [getattr(layer, "layer", None)]:
-        if inner is None or inner is layer:
-            continue
-        name = prefix + inner.name
-        if isinstance(inner, (keras.layers.RNN, keras.layers.Bidirectional)):
-            yield name, inner
-        else:
-            yield from _recurrent_layers(inner, name + "/")
-
-
-@contextlib.contextmanager
-def _with_ending(path: str, ending: str) -> Iterator[str]:
-    """The path, or one with the ending by which Keras recognizes a file.
-
-    A copy of an HDF5 model of Keras 2 has a config that Keras 3 can read.
-    """
-    config = None
-    if ending == ".h5":
-        from tf_blockrnn.weights._keras_layers import for_keras_3
-
-        found = _model_config(path)
-        if json.loads(found) != json.loads(for_keras_3(found)):
-            config = for_keras_3(found)
-    if path.endswith(ending) and config is None:
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        named = os.path.join(folder, f"model{ending}")
-        if config is None:
-            os.symlink(os.path.abspath(path), named)
-        else:
-            import h5py
-
-            shutil.copyfile(path, named)
-            with h5py.File(named, "r+") as file:
-                file.attrs["model_config"] = config
-        yield named
+def _chosen(model: KerasLayer, wanted: Sequence[str], of: str) -> dict[str, KerasLayer]:
+    """The selected recurrent layers, or all if they are a stack."""
+    found = dict(recurrent_layers(model))
+    if not found:
+        kinds = (layer.class_name for layer in model.all_inner("layers"))
+        classes = [name for name in dict.fromkeys(kinds) if name != "InputLayer"]
+        raise UsageError(
+            f"{of} has no recurrent layer of a known class, but "
+            f"{', '.join(classes or [model.class_name])}. If one is in a layer of your own class, "
+            "save the weights, model.save_weights('model.weights.h5'), and read that file"
+        )
+    if wanted or len(found) == 1:
+        chosen = select(found, wanted, of=of)
+        check_stack(list(chosen.values()), model)
+        return chosen
+    try:
+        check_stack(list(found.values()), model)
+        is_stack = of_one_cell(list(found.values()))
+    except UnsupportedError:
+        is_stack = False
+    return found if is_stack else select(found, wanted, of=of)  # which raises
 
 
-def _model_config(path: str) -> str:
-    import h5py
+def _contents(chosen: Iterable[tuple[str, KerasLayer]]) -> FileContents:
+    names, layers = zip(*chosen, strict=True)
+    backwards = any(layer.get("go_backwards") for layer in layers)
+    notes = notes_of(zip(names, layers, strict=True))
+    mode = layers[-1].get("merge_mode", "concat")
+    return FileContents(from_layers(layers), names, backwards, notes, mode)
 
-    with h5py.File(path, "r") as file:
-        config = file.attrs["model_config"]
-    return config.decode() if isinstance(config, bytes) else str(config)
+
+def read_keras(path: str, options: ReadOptions) -> FileContents:
+    """Reads a complete model, .keras or HDF5."""
+    with keras_model(path) as model:
+        return _contents(_chosen(model, options.layers, "the file").items())
 
 
-def read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> FileContents:
-    import keras
-
-    from tf_blockrnn import layers  # registers ours
-    from tf_blockrnn.weights._keras_graph import check_stack, has_initial_state
-    from tf_blockrnn.weights._keras_layers import (
-        CUSTOM_OBJECTS,
-        check_computes_as_known,
-        from_layers,
-    )
-
-    del layers
-    # Keras does not check the types in a config: hence the AttributeError.
-    with intact("Keras model", *DAMAGE, AttributeError), _with_ending(path, ending) as named:
-        try:
-            with keras.saving.custom_object_scope(CUSTOM_OBJECTS):
-                model = keras.models.load_model(named, compile=False)
-        except UnsupportedError:
-            raise
-        except (TypeError, ValueError) as error:
-            unknown = re.search(
-                r"Could not locate class '(\w+)'|Unknown layer: '(\w+)'", str(error)
-            )
-            if unknown is None:
-                raise
-            # Keras adds the whole model's config.
-            raise ValueError(
-                f"the model has an unknown class, {unknown[1] or unknown[2]}; save its weights, "
-                "model.save_weights('model.weights.h5'), and convert that file"
-            ) from None
-    chosen = select(dict(_recurrent_layers(model)), options.layers)
-    for layer in chosen.values():  # of a layer that goes backwards only the cell is read below
-        check_computes_as_known(layer)
-    check_stack(list(chosen.values()), model)
-    backwards = [getattr(layer, "go_backwards", False) for layer in chosen.values()]
-    if any(backwards) and len(chosen) > 1:
-        # Keras returns the outputs in the order of processing, so the layer above such a layer
-        # would read them in reverse order.
-        raise UnsupportedError("a layer with go_backwards cannot be part of a stack")
-    notes = [
-        f"{name}: merge_mode {layer.merge_mode!r} is not a weight and is not converted"
-        for name, layer in chosen.items()
-        if getattr(layer, "merge_mode", "concat") != "concat"
-    ]
-    notes += [
-        f"{name}: its initial state is computed by the model or is its input, and is not converted"
-        for name, layer in chosen.items()
-        if has_initial_state(layer)
-    ]
-    sources = [layer.cell if any(backwards) else layer for layer in chosen.values()]
-    return FileContents(from_layers(sources), tuple(chosen), any(backwards), tuple(notes))
+def read_keras_layers(sources: Sequence[Any], options: ReadOptions) -> FileContents:
+    """Reads a model of Keras or tf_keras, a layer or cell, or a list of those that is a stack."""
+    layers = [LiveLayer(one) for one in sources]
+    if len(layers) == 1 and layers[0].has_layers:
+        options.require("a Keras model", ("layers",))
+        return _contents(_chosen(layers[0], options.layers, "the model").items())
+    options.require("Keras layers", ())
+    if all(layer.kind in LAYERS for layer in layers):
+        check_stack(layers)
+    return _contents((layer.name, layer) for layer in layers)
 
 
 def has_model(path: str) -> bool:
@@ -145,16 +97,56 @@ def read_h5(path: str, options: ReadOptions) -> FileContents:
     import h5py
 
     with h5py.File(path, "r") as file:
+        version = file.attrs.get("keras_version", "")
         chosen = select(layers_of(file), options.layers)
+    version = version.decode() if isinstance(version, bytes) else str(version)
     parts = [_from_h5(layer, options, name) for name, layer in chosen.items()]
+    assumed = [
+        _check_recurrent_activation(name, layer, part.cell, options, version)
+        for (name, layer), part in zip(chosen.items(), parts, strict=True)
+    ]
     notes = (
         "the file has only weights: activations, go_backwards and an lstm's clip (--cell-clip) "
         "are not in it",
-        "assumed: layers of Keras' own classes with their default activations in Keras 3, tanh and "
-        "sigmoid; before 2.3 the default recurrent_activation of Keras' LSTM and GRU was another",
+        "assumed: layers of Keras' own classes with the activation tanh and, of two directions, "
+        "merge_mode concat",
+        *dict.fromkeys(filter(None, assumed)),
         *assumed_order(chosen),
     )
     return FileContents(stacked(parts), tuple(chosen), notes=notes)
+
+
+def _check_recurrent_activation(
+    name: str, layer: H5Layer, cell: str, options: ReadOptions, version: str
+) -> str | None:
+    """A note of what is assumed for an lstm or gru."""
+    arrays, given = layer.cells[0].arrays, options.recurrent_activation
+    of_cudnn = len(arrays) == 3 and arrays[2].shape == (2 * arrays[1].shape[1],)
+    if cell not in ("lstm", "gru") or of_cudnn:
+        if given:
+            raise UsageError(
+                f"--recurrent-activation is for an LSTM or GRU, {name} is "
+                f"{'of cuDNN' if of_cudnn else f'of the cell {cell}'}"
+            )
+        return None
+    if given == "hard_sigmoid" and layer.hard_sigmoid is None:
+        raise UnsupportedError(
+            f"{name}: the file is of tf_keras or of Keras 3, whose hard_sigmoid differ; which of "
+            "them wrote it is recorded in a file of the complete model"
+        )
+    if given:
+        return None
+    if not layer.keras_3 and version_of(version) < (2, 3):
+        also = " (but tf.keras in TensorFlow 2, sigmoid)" if "-tf" in version else ""
+        raise UsageError(
+            f"{name}: the file is of Keras {version or 'of an unknown version'}, and before 2.3 "
+            f"the default recurrent_activation was hard_sigmoid{also}, which a file of weights "
+            "does not record: specify it with --recurrent-activation"
+        )
+    return (
+        "assumed: recurrent_activation sigmoid, the default since Keras 2.3 "
+        "(--recurrent-activation)"
+    )
 
 
 def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeights:
@@ -163,7 +155,7 @@ def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeight
     if options.reset and cell != "gru":
         raise UsageError(f"--reset is for a gru, {name} is of the cell {cell}")
     try:
-        return from_keras(
+        read = from_keras(
             arrays,
             cell=cell,
             reset_after=options.reset == "after" if options.reset else None,
@@ -177,6 +169,9 @@ def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeight
                 "which a file without biases does not record"
             ) from None
         raise
+    if options.recurrent_activation == "hard_sigmoid" and layer.hard_sigmoid:
+        read = dataclasses.replace(read, hard_sigmoid=layer.hard_sigmoid)
+    return read
 
 
 def _cell_of_gates(arrays: list[np.ndarray], given: str | None, name: str) -> str:

@@ -6,7 +6,6 @@ several, which become a stack.
 
 from __future__ import annotations
 
-import functools
 import os
 import pathlib
 import re
@@ -41,7 +40,6 @@ class _Source(NamedTuple):
 _TF1_OPTIONS = ("layers", "cell", "scope", "forget_bias", "cell_clip")
 _SOURCES = {
     "keras": _Source("a Keras model", read_keras, ("layers",), (".keras",)),
-    "h5_model": _Source("a Keras model", functools.partial(read_keras, ending=".h5"), ("layers",)),
     "h5": _Source(
         "a Keras HDF5 file",
         read_h5,
@@ -106,7 +104,7 @@ def _by_content(path: str) -> str | None:
         while place < min(size, 1 << 20):
             file.seek(place)
             if file.read(len(_HDF5)) == _HDF5:
-                return "h5_model" if has_model(path) else "h5"
+                return "keras" if has_model(path) else "h5"
             place = max(512, 2 * place)
         file.seek(max(0, size - len(_TABLE)))
         if file.read() == _TABLE:

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError, intact, stack_per_direction
+from tf_blockrnn.weights._checks import UnsupportedError, bfloat16, intact, stack_per_direction
+from tf_blockrnn.weights._formats import KERAS_HARD_SIGMOID
 
 # What h5py raises for a corrupt file in addition to OSError and ValueError.
 DAMAGE = (KeyError, RuntimeError)
@@ -38,6 +39,21 @@ _IN_A_CELL = re.compile(r"/cell(/cells/[^/]+)*$")
 _KERAS_2_CELL = re.compile(
     r"(?P<cell>(?P<layer>.+?)(?:/(?P<name>(?:lstm|gru|simple_rnn)_cell(?:_\d+)?))?)"
 )
+
+
+def read_array(dataset: Any) -> np.ndarray:
+    """A dataset; HDF5 has no bfloat16."""
+    array = dataset[()]
+    return array.view(bfloat16()) if dataset.attrs.get("dtype") == "bfloat16" else array
+
+
+def plain_path(path: str) -> str:
+    """A path as Keras 3 writes it.
+
+    TensorFlow 2.12 and 2.13 wrote `_layer_checkpoint_dependencies` for `layers`, and some releases
+    on Windows a backslash for each slash.
+    """
+    return path.replace("\\", "/").replace("_layer_checkpoint_dependencies", "layers")
 
 
 class _Group(NamedTuple):
@@ -67,10 +83,15 @@ class _Cell:
 
 @dataclasses.dataclass(frozen=True)
 class H5Layer:
-    """A layer in the file: the cells of one direction, or of both."""
+    """A layer in the file: the cells of one direction, or of both.
+
+    `keras_3` is whether it is in the form of Keras 3, which tf_keras has too since 2.12, and
+    `hard_sigmoid` the slope of hard_sigmoid, or None if it is not known which of them wrote it.
+    """
 
     path: str
     keras_3: bool
+    hard_sigmoid: float | None
     cells: list[_Cell]
     backward: list[_Cell] | None = None
 
@@ -122,6 +143,7 @@ def _groups(file: Any) -> dict[str, _Group]:
     groups: dict[str, _Group] = {}
 
     def visit(path: str, value: Any) -> None:
+        path = plain_path(path)
         if path.split("/")[0] in ("optimizer", "optimizer_weights"):
             return
         if not hasattr(value, "shape"):
@@ -130,7 +152,7 @@ def _groups(file: Any) -> dict[str, _Group]:
             return
         parent, _, leaf = path.rpartition("/")
         if parent:
-            groups[parent].arrays[leaf.removesuffix(":0")] = value[()]
+            groups[parent].arrays[leaf.removesuffix(":0")] = read_array(value)
 
     with intact("HDF5 file", *DAMAGE):
         file.visititems(visit)
@@ -172,10 +194,13 @@ def _cell_at(groups: dict[str, _Group], path: str) -> tuple[str, bool, _Cell] | 
 def _stacks(groups: dict[str, _Group]) -> dict[str, H5Layer]:
     """All layers of one direction by their paths, including those below a Bidirectional."""
     found: dict[str, H5Layer] = {}
+    # tf_keras does not add names, nor did the first releases of Keras 3.
+    named = any(group.name is not None for group in groups.values())
     for path in groups:
         if at := _cell_at(groups, path):
             layer, keras_3, cell = at
-            found.setdefault(layer, H5Layer(layer, keras_3, [])).cells.append(cell)
+            slope = 0.2 if not keras_3 else KERAS_HARD_SIGMOID if named else None
+            found.setdefault(layer, H5Layer(layer, keras_3, slope, [])).cells.append(cell)
     stacks = {}
     for path, layer in found.items():
         # The group of a stack itself is among those of its cells and has no arrays.

@@ -1,231 +1,263 @@
-"""Inspection of Keras' recurrent layers and ours: their cells, the form and arrays of each cell.
+"""Inspection of recurrent layers of Keras, tf_keras and this package: their cells and weights.
 
-For the CuDNNLSTM and CuDNNGRU of Keras 2 models there are layers with their weights, so that Keras
-can load such a model. They compute nothing.
+A layer is an object, or its config in a file. `KerasLayer` is what both have in common, so neither
+Keras nor tf_keras is imported here.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-import functools
-import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-import keras
+import numpy as np
 
-from tf_blockrnn import layers as our_layers
-from tf_blockrnn.layers import _zoneout
-from tf_blockrnn.layers._extended_gru_cell import ExtendedGRUCell
-from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
-from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
-from tf_blockrnn.weights._checks import UnsupportedError, check_overrides, stack_per_direction
-from tf_blockrnn.weights._formats import KERAS_HARD_SIGMOID, first_of_one_kind
-from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, Arrays, norms_of, parse, to_direction
+from tf_blockrnn.weights._checks import UnsupportedError, stack_per_direction
+from tf_blockrnn.weights._formats import first_of_one_kind
+from tf_blockrnn.weights._keras_arrays import parse, to_direction
 from tf_blockrnn.weights.layer import LayerWeights, RecurrentWeights
 
-# ---- the CuDNNLSTM and CuDNNGRU of Keras 2, which Keras 3 does not have
+# The frameworks whose classes compute as known here, by the first part of a class's module.
+FRAMEWORKS = ("keras", "tf_keras", "tf_blockrnn")
+
+CUDNN = ("CuDNNLSTM", "CuDNNGRU")
+MERGE_MODES = ("concat", "sum", "ave", "mul", None)
+# The layers that have one cell of the same name, and all recurrent layers.
+CELL_LAYERS = ("GRU", "LSTM", "SimpleRNN", "LayerNormGRU", "LayerNormLSTM")
+LAYERS = (*CELL_LAYERS, *CUDNN, "RNN", "Bidirectional")
+# A CuDNNLSTM and CuDNNGRU has no cell: it is its own.
+_CELL_KINDS = {
+    **dict.fromkeys(("LSTMCell", "ExtendedLSTMCell", "CuDNNLSTM"), "lstm"),
+    **dict.fromkeys(("GRUCell", "ExtendedGRUCell", "CuDNNGRU"), "gru"),
+    "SimpleRNNCell": "rnn_tanh",
+    "LayerNormLSTMCell": "layer_norm_lstm",
+    "LayerNormGRUCell": "layer_norm_gru",
+}
+# The layers and cells whose outputs are computed from their cells' weights by our equations.
+KNOWN = (*LAYERS, *_CELL_KINDS, "StackedRNNCells")
 
 
-class _CuDNNLayer:
-    def __init__(self, units: int, *, time_major: bool = False, **kwargs: Any):
-        if time_major:
-            raise UnsupportedError("layers with time_major=True are not supported")
-        super().__init__(units, **kwargs)
-        self.cell.add_weight = functools.partial(_add_weight, self.cell)
+class Tensor(NamedTuple):
+    """An output of a layer's call."""
 
-    def inner_loop(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("this layer is only for reading its weights")
+    layer: KerasLayer | None  # None if it is not known
+    call: int | None = None  # the number of the call; None for any
+    output: int = 0
 
 
-def _add_weight(cell: keras.layers.Layer, *args: Any, **kwargs: Any) -> keras.Variable:
-    """Of the biases of both GEMMs makes one array, [2 · G · H]."""
-    if kwargs.get("name") == "bias":
-        kwargs |= {"shape": (2 * cell.recurrent_kernel.shape[-1],), "initializer": "zeros"}
-    return type(cell).add_weight(cell, *args, **kwargs)
+class Call(NamedTuple):
+    """A symbolic call of a layer.
 
-
-class CuDNNLSTM(_CuDNNLayer, keras.layers.LSTM):
-    """A layer with the weights of a CuDNNLSTM."""
-
-
-class CuDNNGRU(_CuDNNLayer, keras.layers.GRU):
-    """A layer with the weights of a CuDNNGRU."""
-
-
-CUSTOM_OBJECTS = {"CuDNNLSTM": CuDNNLSTM, "CuDNNGRU": CuDNNGRU}
-
-
-def for_keras_3(model_config: str) -> str:
-    """The config of a model in an HDF5 file, in JSON, as Keras 3 can read it.
-
-    These classes become custom ones: Keras finds its own only in its modules. The shape of
-    the first layer's input, which Keras 3 takes to be without the batch, and the list of layers
-    that was the config of a Sequential until Keras 2.2.2, get the form of Keras 3. A GRU without
-    `reset_after`, of an early release, resets before the GEMM, unlike the default of Keras 3.
+    Args:
+      layer: the one that was called.
+      first: the tensors in the first argument, which is the sequences of a recurrent layer.
+      inputs: the tensors in all arguments.
+      training: whether the argument training is True.
     """
 
-    def changed(found: dict[str, Any]) -> dict[str, Any]:
-        name, config = found.get("class_name"), found.get("config")
-        if name in CUSTOM_OBJECTS and "module" in found:
-            found |= {"module": None, "registered_name": name}
-        if name == "GRU" and isinstance(config, dict):
-            config.setdefault("reset_after", False)
-        if name == "Sequential" and isinstance(config, list):
-            found["config"] = {"name": "sequential", "layers": config}
-        if name != "InputLayer" and isinstance(config, dict) and "batch_input_shape" in config:
-            config["input_shape"] = config.pop("batch_input_shape")[1:]
-        return found
-
-    return json.dumps(json.loads(model_config, object_hook=changed))
+    layer: KerasLayer
+    first: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
+    training: bool = False
 
 
-# ---- inspection
+class KerasLayer(abc.ABC):
+    """A layer, cell, model or operation.
 
-_HARD_SIGMOID = (keras.activations.hard_sigmoid, keras.ops.hard_sigmoid)
-_CELLS = (
-    *(our_layers.GRUCell, our_layers.LSTMCell, ExtendedGRUCell, ExtendedLSTMCell),
-    *(our_layers.LayerNormGRUCell, our_layers.LayerNormLSTMCell),
-    *(keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell),
-)
-# The layers and cells whose outputs are computed from their cells' weights by our equations.
-_KNOWN = (
-    *_CELLS,
-    *(CuDNNGRU, CuDNNLSTM),
-    *(our_layers.GRU, our_layers.LSTM, our_layers.SimpleRNN),
-    *(our_layers.LayerNormGRU, our_layers.LayerNormLSTM),
-    *(keras.layers.GRU, keras.layers.LSTM, keras.layers.SimpleRNN),
-    *(keras.layers.RNN, keras.layers.StackedRNNCells, keras.layers.Bidirectional),
-)
+    Attributes:
+      name: its name.
+      class_name: the name of its class.
+      kind: the name of the class of a framework that it is of, or that its class derives from; ""
+        if there is none.
+      is_own: whether its class is the framework's, not derived from it.
+      calls: those in the graph of its model.
+      inputs, outputs: the tensors of a model with a graph, else empty.
+    """
+
+    name: str
+    class_name: str
+    kind: str
+    is_own: bool
+    calls: Sequence[Call]
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+
+    @abc.abstractmethod
+    def get(self, attribute: str, default: Any = None) -> Any:
+        """An attribute that has a plain value."""
+
+    @abc.abstractmethod
+    def inner(self, attribute: str) -> KerasLayer | None:
+        """The layer or cell that is the attribute: cell, layer, forward_layer, backward_layer."""
+
+    @abc.abstractmethod
+    def all_inner(self, attribute: str) -> Sequence[KerasLayer]:
+        """The layers or cells that are in the attribute: layers, cells."""
+
+    @abc.abstractmethod
+    def activation(self, argument: str) -> str:
+        """The name of an activation of the framework, or a description of another function."""
+
+    @property
+    @abc.abstractmethod
+    def hard_sigmoid(self) -> float:
+        """The slope of the framework's hard_sigmoid."""
+
+    @abc.abstractmethod
+    def arrays(self, cell: str) -> list[np.ndarray]:
+        """The weights of a cell as `get_weights()` returns them; `cell` as in RecurrentWeights."""
+
+    @abc.abstractmethod
+    def check_computes_as_known(self) -> None:
+        """Refuses a subclass that may use the weights of its base in another computation."""
 
 
-def _read_activation(cell: keras.layers.Layer, argument: str, known: Sequence[Any]) -> None:
-    found = getattr(cell, argument)
+def recurrent_layers(layer: KerasLayer, prefix: str = "") -> Iterator[tuple[str, KerasLayer]]:
+    """All recurrent layers in a layer or model, by their paths of names."""
+    wrapped = layer.inner("layer")
+    for one in layer.all_inner("layers") or ([wrapped] if wrapped else []):
+        name = prefix + one.name
+        if one.kind in LAYERS:
+            yield name, one
+        else:
+            yield from recurrent_layers(one, name + "/")
+
+
+# ---- cells
+
+
+def _read_activation(cell: KerasLayer, argument: str, *known: str) -> str:
+    found = cell.activation(argument)
     if found not in known:
-        names = dict.fromkeys(function.__name__ for function in known)
         raise UnsupportedError(
-            f"{cell.name}: {argument} must be {' or '.join(names)}, "
-            f"got {getattr(found, '__name__', found)}, with which the weights have another meaning"
+            f"{cell.name}: {argument} must be {' or '.join(known)}, got {found}, with which the "
+            "weights have another meaning. Run the model in its own framework, or convert all of "
+            "it for LiteRT or ONNX Runtime"
         )
+    return found
 
 
-def check_computes_as_known(layer: keras.layers.Layer) -> None:
-    """Refuses a subclass that may use the weights of a layer or cell in another computation."""
-    base = next((one for one in type(layer).__mro__ if one in _KNOWN), None)
-    if base is not None:
-        check_overrides(layer, base, layer.name)
-
-
-def _kind_of(cell: keras.layers.Layer) -> tuple[str, dict[str, Any]]:
+def _options_of(cell: KerasLayer, kind: str) -> tuple[str, dict[str, Any]]:
     """The cell and its options in RecurrentWeights; refuses activations that those have not."""
-    if isinstance(cell, keras.layers.SimpleRNNCell):
-        if cell.activation in RELU:
-            return "rnn_relu", {}
-        _read_activation(cell, "activation", TANH)
-        return "rnn_tanh", {}
-    if isinstance(cell, (our_layers.LayerNormLSTMCell, our_layers.LayerNormGRUCell)):
-        _read_activation(cell, "activation", TANH)
-        _read_activation(cell, "recurrent_activation", SIGMOID)
-    if isinstance(cell, our_layers.LayerNormLSTMCell):
-        form = {"norm_output_only": cell.norm_output_only}
-        return "layer_norm_lstm", {"epsilon": cell.norm_epsilon, **form}
-    if isinstance(cell, our_layers.LayerNormGRUCell):
-        return "layer_norm_gru", {"epsilon": cell.norm_epsilon}
-    _read_activation(cell, "activation", TANH + RELU)
-    _read_activation(cell, "recurrent_activation", SIGMOID + _HARD_SIGMOID)
+    if cell.kind in CUDNN:
+        return kind, {"reset_after": True} if kind == "gru" else {}
+    if kind == "rnn_tanh":
+        return f"rnn_{_read_activation(cell, 'activation', 'tanh', 'relu')}", {}
+    if kind.startswith("layer_norm"):
+        _read_activation(cell, "activation", "tanh")
+        _read_activation(cell, "recurrent_activation", "sigmoid")
+        options = {"epsilon": cell.get("norm_epsilon")}
+        if kind == "layer_norm_lstm":
+            options["norm_output_only"] = cell.get("norm_output_only")
+        return kind, options
+    gates = _read_activation(cell, "recurrent_activation", "sigmoid", "hard_sigmoid")
     options = {
-        "activation": "relu" if cell.activation in RELU else "tanh",
-        "hard_sigmoid": KERAS_HARD_SIGMOID if cell.recurrent_activation in _HARD_SIGMOID else 0.0,
-        **_zoneout.rates(cell),
+        "activation": _read_activation(cell, "activation", "tanh", "relu"),
+        "hard_sigmoid": cell.hard_sigmoid if gates == "hard_sigmoid" else 0.0,
+        "zoneout_h": cell.get("zoneout_h", 0.0),
     }
-    if isinstance(cell, keras.layers.GRUCell):
-        return "gru", {"reset_after": cell.reset_after, **options}
-    return "lstm", {"cell_clip": getattr(cell, "cell_clip", None) or 0.0, **options}
+    if kind == "gru":
+        return kind, {"reset_after": bool(cell.get("reset_after", False)), **options}
+    clip, zoneout = cell.get("cell_clip") or 0.0, cell.get("zoneout_c", 0.0)
+    return kind, {"cell_clip": clip, "zoneout_c": zoneout, **options}
 
 
-def _arrays_of(cell: keras.layers.Layer, kind: str) -> Arrays:
-    """The weights of a built cell."""
-    if not cell.built:
-        raise ValueError(f"{cell.name} has no weights yet: build it, or call it once")
-
-    names = ("kernel", "recurrent_kernel", "bias", *NAMES["peepholes"], *NAMES["w_p"])
-    variables = {name: getattr(cell, name, None) for name in names}
-    for norm in norms_of(kind):
-        sublayer = getattr(cell, NORMS[norm])
-        variables |= {f"{norm}.gamma": sublayer.gamma, f"{norm}.beta": sublayer.beta}
-    variables = {name: one for name, one in variables.items() if one is not None}
-    for name, variable in variables.items():
-        if not isinstance(variable, keras.Variable):
-            raise UnsupportedError(f"{cell.name}: {name} is computed, it is not a variable")
-    return parse([keras.ops.convert_to_numpy(one.value) for one in variables.values()], kind)
-
-
-def _weights_of(cell: keras.layers.Layer) -> RecurrentWeights:
-    """The weights of a built cell, as a layer of one direction."""
-    kind, options = _kind_of(cell)
-    direction = to_direction(_arrays_of(cell, kind), kind, options.get("reset_after"))
+def _weights_of(cell: KerasLayer) -> RecurrentWeights:
+    """The weights of a cell, as a layer of one direction."""
+    kind, options = _options_of(cell, _CELL_KINDS[cell.kind])
+    arrays = parse(cell.arrays(kind), kind)
+    direction = to_direction(arrays, kind, options.get("reset_after"))
     return RecurrentWeights(kind, [LayerWeights(direction)], **options)
 
 
-def _cells_of(layer: keras.layers.Layer) -> list[list[keras.layers.Layer]]:
-    """The cells of each layer of a stack, forward, then backward if there are two directions.
-
-    Refuses properties that RecurrentWeights cannot represent.
-    """
-    check_computes_as_known(layer)
-    if isinstance(layer, keras.layers.Bidirectional):
-        if layer.forward_layer.go_backwards:
-            raise UnsupportedError(f"{layer.name}: its forward layer has go_backwards")
-        forward, backward = (
-            _cells_of_rnn(one) for one in (layer.forward_layer, layer.backward_layer)
-        )
-        if len(forward) > 1 or len(backward) > 1:
-            raise stack_per_direction(layer.name)
-        return [[*forward, *backward]]
-    if isinstance(layer, keras.layers.RNN):
-        if layer.go_backwards:
-            raise UnsupportedError(
-                f"{layer.name} has go_backwards, which is not a weight and would be lost; "
-                "pass its cell, or its get_weights(), to read only the weights"
-            )
-        layer = layer.cell
-    return [[cell] for cell in _flat(layer)]
-
-
-def _cells_of_rnn(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    if not isinstance(layer, keras.layers.RNN):
-        raise TypeError(f"{layer.name} must be a recurrent layer, got {type(layer).__name__}")
-    check_computes_as_known(layer)
-    return _flat(layer.cell)
-
-
-def _flat(cell: Any) -> list[keras.layers.Layer]:
-    check_computes_as_known(cell)
-    if isinstance(cell, keras.layers.StackedRNNCells):
-        return [one for inner in cell.cells for one in _flat(inner)]
-    if not isinstance(cell, _CELLS):
-        of_model = "; pass the recurrent ones of its layers"
-        hint = of_model if isinstance(cell, keras.Model) else ""
+def _flat(cell: KerasLayer) -> list[KerasLayer]:
+    cell.check_computes_as_known()
+    if cell.kind == "StackedRNNCells":
+        return [one for inner in cell.all_inner("cells") for one in _flat(inner)]
+    if cell.kind not in _CELL_KINDS:
+        of_model = cell.kind in ("Sequential", "Functional", "Model")
+        hint = "; pass the recurrent ones of its layers" if of_model else ""
         raise TypeError(
             "expected a layer or cell of Keras' or tf_blockrnn's GRU, LSTM or SimpleRNN, of "
             "tf_blockrnn's LayerNormLSTM or LayerNormGRU, Bidirectional, "
-            f"a list of them or lists of arrays, got {type(cell).__name__}{hint}"
+            f"a list of them or lists of arrays, got {cell.class_name}{hint}"
         )
     return [cell]
 
 
-def from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
-    """The weights of layers that are known to be a stack."""
+def _cells_of_rnn(layer: KerasLayer) -> list[KerasLayer]:
+    layer.check_computes_as_known()
+    if layer.kind not in LAYERS or layer.kind == "Bidirectional":
+        raise TypeError(f"{layer.name} must be a recurrent layer, got {layer.class_name}")
+    if layer.get("time_major"):
+        raise UnsupportedError(
+            f"{layer.name}: layers with time_major=True are not supported; its arrays are those of "
+            "the same layer without it, and can be read by get_weights() or from HDF5 weights"
+        )
+    return _flat(layer.inner("cell"))
+
+
+# ---- layers
+
+
+def cells_of(layer: KerasLayer) -> list[list[KerasLayer]]:
+    """The cells of each layer of a stack, forward, then backward if there are two directions.
+
+    Refuses properties that RecurrentWeights cannot represent, except go_backwards.
+    """
+    if layer.kind == "Bidirectional":
+        layer.check_computes_as_known()
+        forward, backward = layer.inner("forward_layer"), layer.inner("backward_layer")
+        if forward.get("go_backwards"):
+            raise UnsupportedError(f"{layer.name}: its forward layer has go_backwards")
+        both = [_cells_of_rnn(one) for one in (forward, backward)]
+        if any(len(cells) > 1 for cells in both):
+            raise stack_per_direction(layer.name)
+        return [[cells[0] for cells in both]]
+    cells = _cells_of_rnn(layer) if layer.kind in LAYERS else _flat(layer)
+    return [[cell] for cell in cells]
+
+
+def of_one_cell(layers: Sequence[KerasLayer]) -> bool:
+    """Whether all layers are LSTMs, or GRUs, and so on."""
+    cells = (cell for layer in layers for cells in cells_of(layer) for cell in cells)
+    return len({_CELL_KINDS[cell.kind] for cell in cells}) == 1
+
+
+def from_layers(sources: Sequence[KerasLayer]) -> RecurrentWeights:
+    """The weights of layers and cells that are known to be a stack, without their direction."""
     parts, layers = [], []
     for number, source in enumerate(sources):
-        stack = _cells_of(source)
-        mode = getattr(source, "merge_mode", "concat")
+        mode = source.get("merge_mode", "concat")
+        if mode not in MERGE_MODES:
+            raise UnsupportedError(f"{source.name}: there is no merge_mode {mode!r}")
         if mode != "concat" and number + 1 < len(sources):
             raise UnsupportedError(
                 f"{source.name}: below another layer its merge_mode must be 'concat', got {mode!r}"
             )
-        for cells in stack:
+        for cells in cells_of(source):
             found = [_weights_of(cell) for cell in cells]
             layers.append(LayerWeights(*(one.layers[0].forward for one in found)))
             parts += found
     return dataclasses.replace(first_of_one_kind(parts), layers=layers)
+
+
+def notes_of(layers: Iterable[tuple[str, KerasLayer]]) -> tuple[str, ...]:
+    """What is not part of the weights of layers, given with their names."""
+    notes = []
+    for name, layer in layers:
+        mode = layer.get("merge_mode", "concat")
+        if mode != "concat":
+            notes.append(f"{name}: merge_mode {mode!r} is not a weight and is not converted")
+        if any(len(call.inputs) > 1 for call in layer.calls):
+            notes.append(
+                f"{name}: its initial state is computed by the model or is its input, and is not "
+                "converted"
+            )
+        if layer.get("stateful"):
+            notes.append(
+                f"{name}: stateful=True is not a weight and is not converted: pass the state of "
+                "the previous call"
+            )
+    return tuple(notes)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tf_blockrnn.weights._file_format import FileContents, ReadOptions, UsageError
+from tf_blockrnn.weights._keras_live import is_layer
 from tf_blockrnn.weights.layer import RecurrentWeights
 
 _EXPECTED = (
@@ -161,12 +162,11 @@ def _is_a(source: Any, package: str, path: str) -> bool:
 
 def _of_layers(source: Any, options: ReadOptions) -> FileContents:
     layers = source if isinstance(source, (list, tuple)) else [source]
-    if not layers or not all(_is_a(one, "keras", "layers.Layer") for one in layers):
+    if not layers or not all(map(is_layer, layers)):
         raise TypeError(f"{_EXPECTED}, got {_described(source)}")
-    options.require("a Keras layer", ())
-    from tf_blockrnn.weights.keras import from_keras
+    from tf_blockrnn.weights._file_keras import read_keras_layers
 
-    return FileContents(from_keras(source), tuple(one.name for one in layers))
+    return read_keras_layers(layers, options)
 
 
 def _described(source: Any) -> str:

@@ -9,7 +9,6 @@ the weights and equations of `keras.layers.GRUCell`, `LSTMCell` and `SimpleRNNCe
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tf_blockrnn.weights._cells import GATES, NORM_CELLS, OPTIONS
-from tf_blockrnn.weights._checks import one_of
+from tf_blockrnn.weights._checks import UnsupportedError, one_of
 from tf_blockrnn.weights._formats import KERAS, OUR_ARRAYS, OUR_LAYERS
 from tf_blockrnn.weights._keras_arrays import Arrays, parse, to_arrays, to_direction
+from tf_blockrnn.weights._keras_graph import check_stack
+from tf_blockrnn.weights._keras_layers import LAYERS, from_layers
+from tf_blockrnn.weights._keras_live import LiveLayer, is_layer
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 if TYPE_CHECKING:
@@ -78,21 +80,17 @@ def _resets_after(directions: Sequence[Arrays]) -> bool:
     return biases[0].ndim == 2  # of a CuDNNGRU too
 
 
-def _is_layer(source: Any) -> bool:
-    """Whether it is a Keras layer; False if Keras is not imported."""
-    keras = sys.modules.get("keras")
-    return keras is not None and isinstance(source, keras.layers.Layer)
-
-
-def _from_layers(source: Sequence[keras.layers.Layer]) -> RecurrentWeights:
-    import keras
-
-    from tf_blockrnn.weights._keras_graph import check_stack
-    from tf_blockrnn.weights._keras_layers import from_layers
-
-    if all(isinstance(one, (keras.layers.RNN, keras.layers.Bidirectional)) for one in source):
-        check_stack(source)
-    return from_layers(source)
+def _from_layers(source: Sequence[Any]) -> RecurrentWeights:
+    layers = [LiveLayer(one) for one in source]
+    for layer in layers:
+        if layer.get("go_backwards") and layer.kind in LAYERS:
+            raise UnsupportedError(
+                f"{layer.name} has go_backwards, which is not a weight and would be lost; "
+                "pass its cell, or its get_weights(), to read only the weights"
+            )
+    if all(layer.kind in LAYERS for layer in layers):
+        check_stack(layers)
+    return from_layers(layers)
 
 
 def from_keras(
@@ -113,10 +111,11 @@ def from_keras(
     overrides the computation is refused.
 
     Args:
-      source: a GRU, LSTM or SimpleRNN layer, our LayerNormLSTM or LayerNormGRU, their cell, `RNN`
-        or `StackedRNNCells` of such cells, or `Bidirectional` of such a layer; a list of these is a
-        stack. Or the arrays of `get_weights()` of one layer, or a list of such lists, also of the
-        CuDNNLSTM and CuDNNGRU of Keras 2. The other arguments are for arrays alone.
+      source: a GRU, LSTM or SimpleRNN layer of Keras 3 or tf_keras, a CuDNNGRU or CuDNNLSTM, our
+        LayerNormLSTM or LayerNormGRU, their cell, `RNN` or `StackedRNNCells` of such cells, or
+        `Bidirectional` of such a layer; a list of these is a stack. Or the arrays of
+        `get_weights()` of one layer, or a list of such lists, also of CuDNN layers. The other
+        arguments are for arrays alone.
       cell: required for arrays: a name as in `RecurrentWeights`.
       reset_after: of a gru; None derives it from the shape of the bias.
       cell_clip: of an lstm; 0 for no clip.
@@ -145,7 +144,7 @@ def from_keras(
       >>> weights.from_keras(layer.get_weights(), cell="gru") == gru
       True
     """
-    if _is_layer(source):
+    if is_layer(source):
         source = [source]
     if not isinstance(source, (list, tuple)) or not source:
         raise TypeError(f"expected a layer or a list that is not empty, got {source!r}")
@@ -155,7 +154,7 @@ def from_keras(
         "epsilon": epsilon,
         "norm_output_only": norm_output_only,
     }
-    if all(map(_is_layer, source)):
+    if all(map(is_layer, source)):
         given = {"cell": cell, "bidirectional": bidirectional or None, **options}
         given["cell_clip"] = cell_clip or None
         if names := ", ".join(name for name, value in given.items() if value is not None):

@@ -1,0 +1,267 @@
+"""Complete Keras models, as objects and as files: what is read, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from helpers import weight_stacks
+from helpers.compare import assert_close
+
+from tf_blockrnn import weights
+from tf_blockrnn.inference import Session
+
+K = keras.layers
+X = np.random.default_rng(3).normal(size=(2, 5, 3)).astype("f4")
+STEPS = {"return_sequences": True}
+
+
+def filled(model):
+    """The model with weights that are nowhere the same."""
+    rng = np.random.default_rng(4)
+    model.set_weights([rng.uniform(-0.7, 0.7, w.shape) for w in model.get_weights()])
+    return model
+
+
+def model_of(*layers):
+    return filled(keras.Sequential([keras.Input((5, 3)), *layers]))
+
+
+def forms(model, folder):
+    """The model, and its two files."""
+    paths = [folder / f"model{ending}" for ending in (".keras", ".h5")]
+    for path in paths:
+        model.save(path)
+    return [model, *paths]
+
+
+def edit_config(path, edit):
+    """Writes an HDF5 model's config anew, edited as an object."""
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        edit(config)
+        file.attrs["model_config"] = json.dumps(config)
+
+
+@pytest.mark.parametrize("mode", ["sum", "ave", "mul", None])
+def test_merge_modes_are_refused_with_the_way_to_merge(mode, tmp_path):
+    both = K.Bidirectional(K.LSTM(4, **STEPS), merge_mode=mode, name="both")
+    model = model_of(both)
+    sources = [both, [both], *(forms(model, tmp_path) if mode else [])]
+    for source in sources:
+        named = re.escape(f"merge_mode='concat', got {mode!r} of both")
+        with pytest.raises(weights.UnsupportedError, match=named) as refused:
+            Session(source)
+        with pytest.warns(weights.AssumptionWarning, match="both: merge_mode .* is not a weight"):
+            session = Session(weights.read(source))
+        forward, backward = np.split(session.run(X)[0], 2, axis=-1)
+        what = re.search("then (.*)", str(refused.value))
+        got = eval(what[1]) if what else [forward, backward]
+        np.testing.assert_allclose(got, both(X), rtol=0, atol=1e-6)
+
+
+def test_a_model_whose_recurrent_layers_are_a_stack(tmp_path):
+    inner = keras.Sequential([keras.Input((5, 4)), K.LSTM(2, name="deep", **STEPS)], name="inner")
+    low = K.Bidirectional(K.LSTM(2, **STEPS), name="low")
+    model = model_of(low, K.Dropout(0.5), inner, K.Dense(2))
+    top = inner.layers[0]
+    layers = [layer for one in (low, top) for layer in weights.from_keras(one).layers]
+    stack = weights.RecurrentWeights("lstm", layers)
+    for source in forms(model, tmp_path):
+        assert weights.read(source) == stack
+        assert weights.read(source, layer="low,inner/deep") == stack
+        assert weights.read(source, layer=["inner/deep"]) == weights.from_keras(top)
+        with pytest.raises(weights.UnsupportedError, match="low does not take the outputs of deep"):
+            Session(source, layer="inner/deep,low")
+
+
+@pytest.mark.parametrize("between", [K.Dense(3), K.GRU(3, **STEPS)], ids=["dense", "gru"])
+def test_layers_have_to_be_selected_where_they_are_no_stack(between, tmp_path):
+    model = model_of(K.LSTM(4, name="a", **STEPS), between, K.LSTM(4, name="b", **STEPS))
+    for source in forms(model, tmp_path):
+        with pytest.raises(ValueError, match="several recurrent layers: a, .*b. Select with layer"):
+            Session(source)
+        assert weights.read(source, layer="a") == weights.from_keras(model.layers[0])
+
+
+class Gone(K.Layer):
+    """A class that no file's reader has, as it is not registered; with a layer of its own."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.own = K.Dense(3)
+
+    def call(self, x):
+        return self.own(x) + 1
+
+
+class GoneLSTM(K.LSTM):
+    pass
+
+
+class GoneCell(K.GRUCell):
+    pass
+
+
+class Negative(K.LSTM):
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        return -super().call(sequences, initial_state, mask, training)
+
+
+def test_classes_of_other_programs_are_no_obstacle(tmp_path):
+    lstm = K.LSTM(4, name="lstm", **STEPS)
+    for path in forms(model_of(Gone(), lstm, K.Lambda(lambda x: x), Gone()), tmp_path):
+        assert weights.read(path) == weights.from_keras(lstm)
+    model, *paths = forms(model_of(GoneLSTM(4)), tmp_path)
+    assert weights.read(model).cell == "lstm"
+    for backwards in (False, True):
+        with pytest.raises(weights.UnsupportedError, match="Negative overrides call"):
+            weights.read(model_of(Negative(4, go_backwards=backwards)))
+    for path in paths:
+        with pytest.raises(ValueError, match="layer of a known class, but GoneLSTM. If one"):
+            Session(path)
+    model, *paths = forms(model_of(K.RNN(GoneCell(4, name="mine"))), tmp_path)
+    assert weights.read(model).cell == "gru"
+    for path in paths:
+        with pytest.raises(weights.UnsupportedError, match="mine: .* what the class GoneCell comp"):
+            Session(path)
+
+
+def tanh(x):
+    return -keras.ops.tanh(x)
+
+
+def mine(x):
+    return keras.ops.tanh(x)
+
+
+def test_functions_of_other_programs(tmp_path):
+    """Also one of a known name, which a file does not tell from Keras' own."""
+    for source in forms(model_of(K.GRU(4, activation=mine, name="gru")), tmp_path):
+        with pytest.raises(weights.UnsupportedError, match="must be tanh or relu, got mine of ano"):
+            Session(source)
+    with pytest.raises(weights.UnsupportedError, match="must be tanh or relu, got tanh of another"):
+        Session(model_of(K.GRU(4, activation=tanh)))
+
+
+def test_what_is_not_a_weight_is_reported(tmp_path):
+    x, state = keras.Input((5, 3), batch_size=2), keras.Input((4,), batch_size=2)
+    gru = K.GRU(4, stateful=True, name="gru", **STEPS)
+    for source in forms(keras.Model([x, state], gru(x, initial_state=[state])), tmp_path):
+        with pytest.warns(weights.AssumptionWarning) as caught:
+            weights.read(source)
+        initial, stateful = (str(one.message) for one in caught)
+        assert "gru: its initial state is computed by the model" in initial
+        assert "gru: stateful=True is not a weight" in stateful
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_go_backwards(bidirectional, tmp_path):
+    gru = K.GRU(4, go_backwards=True, name="gru", **STEPS)
+    if bidirectional:
+        other = K.GRU(4, name="other", **STEPS)
+        gru = K.Bidirectional(other, backward_layer=gru, name="both")
+    for source in forms(model_of(gru), tmp_path):
+        if bidirectional:
+            np.testing.assert_allclose(Session(source).run(X)[0], gru(X), rtol=0, atol=1e-6)
+            continue
+        with pytest.raises(weights.UnsupportedError, match="gru begins with the last"):
+            Session(source)
+        with pytest.warns(weights.AssumptionWarning, match="gru: begins with the last"):
+            outputs = Session(weights.read(source)).run(X[:, ::-1])[0]
+        np.testing.assert_allclose(outputs, gru(X), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_layers_within_a_layer_of_an_hdf5_model(frozen, tmp_path):
+    """Their arrays are found by name, or by their order, in which frozen layers are the last."""
+    layers = [K.GRU(3, name=name, **STEPS) for name in ("a", "b")]
+    model = model_of(keras.Sequential([keras.Input((5, 3)), *layers], name="inner"))
+    layers[0].trainable = not frozen
+    path = tmp_path / "model.h5"
+    filled(model).save(path)
+    wanted = {name: weights.from_keras(layer) for name, layer in zip("ab", layers, strict=True)}
+    for name, one in wanted.items():
+        assert weights.read(path, layer=f"inner/{name}") == one
+    with h5py.File(path, "r+") as file:  # names as TensorFlow 1 made them of names in use
+        group = file["model_weights/inner"]
+        for name in "ab":
+            group.move(f"inner/{name}", f"inner/{name}_1")
+        names = [re.sub("/([ab])/", r"/\1_1/", name) for name in group.attrs["weight_names"]]
+        group.attrs["weight_names"] = names
+    for name, one in wanted.items():
+        if frozen:
+            with pytest.raises(ValueError, match=f"{name}.*: which arrays of the file are its own"):
+                weights.read(path, layer=f"inner/{name}")
+        else:
+            assert weights.read(path, layer=f"inner/{name}") == one
+
+
+def test_keras_1_is_refused(tmp_path):
+    path = tmp_path / "model.h5"
+    model_of(K.LSTM(4, name="lstm")).save(path)
+    edit_config(path, lambda config: config["config"]["layers"][1]["config"].update(output_dim=4))
+    with pytest.raises(weights.UnsupportedError, match="lstm: the file was written by Keras 1"):
+        Session(path)
+
+
+@pytest.mark.parametrize("version, slope", [("2.2.4", 0.2), ("2.11.0", 0.2), ("3.0.0", 1 / 6)])
+def test_hard_sigmoid_is_that_of_the_file_s_keras(version, slope, tmp_path):
+    path = tmp_path / "model.h5"
+    layer = K.LSTM(4, recurrent_activation="hard_sigmoid")
+    model_of(layer).save(path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["keras_version"] = version
+    assert weights.read(path).hard_sigmoid == slope
+    assert weights.read(layer).hard_sigmoid == 1 / 6
+
+
+@pytest.mark.parametrize(
+    "change", [("layers/", "_layer_checkpoint_dependencies/"), ("/", "\\")], ids=["2.12", "Windows"]
+)
+def test_paths_of_other_releases(change, tmp_path):
+    both = K.Bidirectional(K.LSTM(4))
+    path = tmp_path / "model.keras"
+    model_of(both).save(path)
+    with zipfile.ZipFile(path) as file:
+        files = {name: file.read(name) for name in file.namelist()}
+    (tmp_path / "old.h5").write_bytes(files["model.weights.h5"])
+    groups = []
+    with h5py.File(tmp_path / "old.h5") as old, h5py.File(tmp_path / "new.h5", "w") as new:
+        old.visit(lambda name: groups.append(name) if name.endswith("/vars") else None)
+        for name in groups:
+            place = name.removesuffix("/vars").replace(*change)
+            old.copy(name, new.require_group(place), "vars")
+    files["model.weights.h5"] = (tmp_path / "new.h5").read_bytes()
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in files.items():
+            file.writestr(name, data)
+    assert weights.read(path) == weights.from_keras(both)
+    with pytest.warns(weights.AssumptionWarning):
+        assert weights.read(tmp_path / "new.h5") == weights.from_keras(both)
+
+
+def test_bfloat16(tmp_path):
+    lstm = K.LSTM(4, dtype="bfloat16", recurrent_initializer="glorot_uniform")
+    path = tmp_path / "model.keras"
+    filled(keras.Sequential([keras.Input((5, 3), dtype="bfloat16"), lstm])).save(path)
+    assert weights.read(path) == weights.from_keras(lstm)
+    assert weights.read(path).dtype == "bfloat16"
+
+
+def test_cells_and_lists_of_one_name():
+    cells = [K.LSTMCell(4, name="cell") for _ in range(2)]
+    filled(keras.Sequential([keras.Input((5, 3)), K.RNN(cells, **STEPS)]))
+    read = weights.read(cells)
+    assert read.num_layers == 2 and read == weights.from_keras(cells)
+    assert_close(
+        Session(read).run(X)[0].swapaxes(0, 1),
+        weight_stacks.run(read.astype("float64"), X.swapaxes(0, 1).astype("f8")).output,
+        weight_stacks.tolerances.stack_bound("float", 200, 2),
+        "output",
+    )

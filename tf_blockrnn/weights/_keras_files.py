@@ -1,0 +1,154 @@
+"""The files of complete Keras models: the config, and the arrays of each recurrent cell.
+
+A `.keras` file is a zip archive of config.json, metadata.json and model.weights.h5. The arrays of
+that are numbered, in groups by the attributes and classes of layers: `layers/gru_1/cell/vars/0`.
+
+An HDF5 model has the config as an attribute and in `model_weights` a group for each layer of the
+model, by name, with the names of its arrays in the order of its weights as the attribute
+`weight_names`. The names are those of variables, such as `forward_gru_1/gru_cell/kernel:0`; a
+model that is a layer has those of all its layers, first the trainable ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tf_blockrnn.weights._checks import intact
+from tf_blockrnn.weights._h5 import DAMAGE, plain_path, read_array
+from tf_blockrnn.weights._keras_arrays import NORMS, norms_of
+from tf_blockrnn.weights._keras_config import ConfigLayer
+from tf_blockrnn.weights._keras_layers import LAYERS, recurrent_layers
+
+
+def version_of(text: Any) -> tuple[int, int]:
+    """(major, minor) of a Keras' version, such as "2.2.4-tf"; (0, 0) if there is none."""
+    text = text.decode() if isinstance(text, bytes) else str(text)
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+@contextlib.contextmanager
+def keras_model(path: str) -> Iterator[ConfigLayer]:
+    """The model in a .keras or HDF5 file, whose arrays can be read until the context ends."""
+    import h5py
+
+    # Whatever the types in a config are, they are not checked.
+    damage = (*DAMAGE, AttributeError, TypeError, IndexError, zipfile.BadZipFile)
+    with contextlib.ExitStack() as stack, intact("Keras model", *damage):
+        if h5py.is_hdf5(path):
+            file = stack.enter_context(h5py.File(path, "r"))
+            version = version_of(file.attrs.get("keras_version", ""))
+            model = ConfigLayer(json.loads(file.attrs["model_config"]), "", version)
+            _add_named_arrays(model, file["model_weights"])
+        else:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            config = json.loads(archive.read("config.json"))
+            version = version_of(json.loads(archive.read("metadata.json"))["keras_version"])
+            model = ConfigLayer(config, "", version)
+            weights = stack.enter_context(archive.open("model.weights.h5"))
+            _add_numbered_arrays(model, stack.enter_context(h5py.File(weights, "r")))
+        yield model
+
+
+# ---- .keras
+
+
+def _add_numbered_arrays(model: ConfigLayer, file: Any) -> None:
+    groups: dict[str, Any] = {}
+
+    def visit(path: str, one: Any) -> None:
+        if not hasattr(one, "shape"):
+            groups[plain_path(path)] = one
+
+    file.visititems(visit)
+
+    for _, layer in recurrent_layers(model):
+        for one in layer.cells():
+            one.read = functools.partial(_read_numbered, groups, one.place)
+
+
+def _read_numbered(groups: Mapping[str, Any], place: str, cell: str) -> list[np.ndarray]:
+    found = []
+    for path in (place, *(f"{place}/{NORMS[norm]}" for norm in norms_of(cell))):
+        group = groups.get(f"{path}/vars", {})
+        if not group:
+            raise ValueError(f"the file has no arrays at {path}")
+        found += [read_array(group[name]) for name in sorted(group, key=int)]
+    return found
+
+
+# ---- HDF5
+
+
+def _names(group: Any, attribute: str) -> list[str]:
+    """The names in an attribute, or in several with numbers behind it if they are too many."""
+    if attribute in group.attrs:
+        found = list(group.attrs[attribute])
+    else:
+        keys = sorted(
+            (key for key in group.attrs if re.fullmatch(rf"{attribute}\d+", key)),
+            key=lambda key: int(key.removeprefix(attribute)),
+        )
+        found = [name for key in keys for name in group.attrs[key]]
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
+
+
+def _cells_by_path(names: Sequence[str]) -> list[tuple[list[str], list[str]]]:
+    """Of each recurrent cell the parts of its path, and the names of its arrays.
+
+    Keras 2 before 2.3 numbered the arrays of the cells of a stack: `rnn/kernel_1:0`.
+    """
+    found = []
+    for name in names:
+        match = re.fullmatch(r"(.*/)?recurrent_kernel((?:_\d+)?(?::0)?)", name)
+        if match:
+            path, ending = match[1] or "", match[2]
+            own = [
+                one
+                for one in names
+                if one.startswith(path) and re.search(r"(_\d+)?(:0)?$", one)[0] == ending
+            ]
+            found.append((path.split("/"), own))
+    return found
+
+
+def _add_named_arrays(model: ConfigLayer, weights: Any) -> None:
+    for top in model.all_inner("layers"):
+        layers = {"": top} if top.kind in LAYERS else dict(recurrent_layers(top))
+        if layers and top.name in weights:
+            group = weights[top.name]
+            _assign(group, _cells_by_path(_names(group, "weight_names")), list(layers.values()))
+
+
+def _assign(
+    group: Any, stored: list[tuple[list[str], list[str]]], layers: Sequence[ConfigLayer]
+) -> None:
+    """Adds the arrays in a group to the cells of the recurrent layers that it is of."""
+    wanted = [list(layer.cells()) for layer in layers]
+    # Some names are not those of the layers; then their order is, but frozen layers are last.
+    ordered = len(stored) == sum(map(len, wanted))
+    ordered = ordered and len({layer.get("trainable", True) for layer in layers}) == 1
+    first = 0
+    for layer, cells in zip(layers, wanted, strict=True):
+        found = [(path, names) for path, names in stored if layer.name in path]
+        if len(found) != len(cells) and ordered:
+            found = stored[first : first + len(cells)]
+        if layer.kind == "Bidirectional":
+            found.sort(key=lambda one: any(part.startswith("backward_") for part in one[0]))
+        first += len(cells)
+        if len(found) == len(cells):
+            for cell, (_, names) in zip(cells, found, strict=True):
+                cell.read = functools.partial(_read_named, group, names)
+
+
+def _read_named(group: Any, names: Sequence[str], cell: str) -> list[np.ndarray]:
+    del cell
+    return [read_array(group[name]) for name in names]
