@@ -203,8 +203,11 @@ wheel-aarch64: $(DEVELOPMENT)
 sdist: $(DEVELOPMENT)
 	$(PYTHON) -m build --sdist --no-isolation --outdir dist .
 
-doctor: build
-	$(PYTHON) -m tf_blockrnn doctor
+# Of what is there: it builds and installs nothing.
+doctor:
+	@command -v $(PYTHON) >/dev/null || { echo 'there is no $(PYTHON): `make build` makes .venv/bin/python;' \
+		'`make doctor PYTHON=<python>` takes another' >&2; exit 1; }
+	@$(PYTHON) -m tf_blockrnn doctor
 
 clean:
 	python3 tools/build.py --clean

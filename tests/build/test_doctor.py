@@ -13,6 +13,7 @@ import pytest
 from helpers.children import ROOT, assert_ok, environment, run_python
 
 from tf_blockrnn import weights
+from tf_blockrnn._version import VERSION
 
 
 def test_doctor_is_content(tfb):
@@ -102,20 +103,46 @@ def test_the_command_reports_that_tensorflow_cannot_be_imported(hollow_copy, err
     assert f"tf_blockrnn cannot import TensorFlow: {error.split('(')[0]}: " in reason(result)
 
 
+# Arguments, which no verb is run for; the exit status and what is shown.
+USAGE = {
+    "--help": (0, "doctor   reports"),
+    "--version": (0, f"tf_blockrnn {VERSION}\n"),
+    "doctor --help": (0, "usage: python -m tf_blockrnn doctor"),
+    "convert -h": (0, "--to {"),
+    "": (2, "the following arguments are required: VERB\n"),
+    "frobnicate": (2, "invalid choice: 'frobnicate' (choose from "),
+    "doctor --frobnicate": (2, "unrecognized arguments: --frobnicate"),
+    "doctor here": (2, "unrecognized arguments: here"),
+    "convert a.npz": (2, "the following arguments are required: OUT"),
+}
+
+
+def test_make_doctor_builds_nothing():
+    """Its steps are printed here; with a Python that is missing it says how to name one."""
+    make = ["make", "doctor", "--no-print-directory"]
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "check": False}
+    steps = subprocess.run([*make, "--dry-run"], **options).stdout.splitlines()
+    assert steps[-1].endswith("-m tf_blockrnn doctor")
+    assert not any("build.py" in step or "make_venv" in step for step in steps)
+    result = subprocess.run([*make, "PYTHON=/none/python"], **options)
+    assert "there is no /none/python: " in result.stderr and result.returncode == 2
+
+
 def test_the_command_needs_the_libraries_only_for_what_uses_them(hollow_copy):
     broken = "raise TypeError('broken')\n"
-    result = run_beside(hollow_copy, broken, "-m", "tf_blockrnn", "-h")
-    assert result.returncode == 0 and "convert" in result.stdout
-    result = run_beside(hollow_copy, broken, "-m", "tf_blockrnn", "frobnicate")
-    assert result.returncode == 2 and "convert" in result.stderr
+    for line, (status, words) in USAGE.items():
+        result = run_beside(hollow_copy, broken, "-m", "tf_blockrnn", *line.split())
+        shown, other = (result.stderr, result.stdout)[:: -1 if status == 0 else 1]
+        assert (result.returncode, other) == (status, ""), line
+        assert words in shown and shown.startswith(("usage: ", words)), line
     one = weights.DirectionWeights(np.ones([3, 5, 4], "f4"), np.ones([3, 4, 4], "f4"))
     gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
     weights.to_npz(gru, hollow_copy.parent / "gru.npz")
     command = ["-m", "tf_blockrnn", "convert", "gru.npz"]
-    result = run_beside(hollow_copy, broken, *command, "copy.npz", "--to", "npz")
+    result = run_beside(hollow_copy, broken, *command, "copy.npz")
     assert result.returncode == 0 and result.stderr == ""
     assert weights.from_npz(hollow_copy.parent / "copy.npz") == gru
-    result = run_beside(hollow_copy, broken, *command, "gru.npy", "--to", "cudnn")
+    result = run_beside(hollow_copy, broken, *command, "gru.npy")
     assert reason(result).startswith("convert: ImportError: tf_blockrnn cannot import TensorFlow: ")
 
 

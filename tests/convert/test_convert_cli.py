@@ -18,7 +18,7 @@ from helpers.convert_command import converted, make, refused
 from helpers.weight_stacks import Stack
 
 from tf_blockrnn import weights
-from tf_blockrnn.weights import npz
+from tf_blockrnn.weights import _files, npz
 
 LSTM = Stack("lstm", layers=2, directions=2, dtype="float32")
 GRU = Stack("gru", dtype="float32")
@@ -285,6 +285,60 @@ def test_tensorflow_1_checkpoint(convert):
 
 
 # ---- the command itself
+
+
+def _without_options(kind: str) -> str:
+    """A file for which an option is needed."""
+    if kind == "a checkpoint":
+        tf1_graphs.run(tf1_graphs.NETWORKS["LSTMBlockCell, all"], "model.ckpt-7")
+        return "model.ckpt-7"
+    if kind == "a module of one gate":
+        torch.save(torch.nn.RNN(3, 4).state_dict(), "in.pt")
+        return "in.pt"
+    if kind == "several layers":
+        torch.save(Tagger().state_dict(), "in.pt")
+        return "in.pt"
+    layer = {
+        "a layer of one gate": keras.layers.SimpleRNN(4),
+        "a gru without biases": keras.layers.GRU(4, use_bias=False),
+    }[kind]
+    keras.Sequential([keras.Input((None, 3)), layer]).save_weights("in.weights.h5")
+    return "in.weights.h5"
+
+
+@pytest.mark.parametrize(
+    "kind, option, values",
+    [
+        ("a checkpoint", "--cell", "LSTMCell, LSTMBlockCell"),
+        ("a module of one gate", "--cell", "rnn_tanh, rnn_relu"),
+        ("several layers", "--layer", "encoder.rnn, cell"),
+        ("a layer of one gate", "--cell", "rnn_tanh, rnn_relu"),
+        ("a gru without biases", "--reset", "before, after"),
+    ],
+)
+def test_hints_can_be_followed(convert, kind, option, values):
+    """The error names the option and its values, each of which makes the command work."""
+    line = f"{_without_options(kind)} out.npz"
+    refused(convert, line, 2, option)
+    _, _, errors = convert(line)
+    assert not re.search(r": *:|^convert: *$", errors)
+    for value in values.split(", "):
+        assert re.search(rf"\b{value}\b", errors), errors
+        converted(convert, f"{line} {option} {value}")
+
+
+@pytest.mark.parametrize("ending", [e for t in _files.TARGETS.values() for e in t.endings])
+def test_the_ending_says_what_to_write(convert, ending):
+    make(GRU)
+    (to,) = (name for name, target in _files.TARGETS.items() if ending in target.endings)
+    output = converted(convert, f"in.npz out{ending}").splitlines()
+    explicit = converted(convert, f"in.npz out{ending} --to {to}").splitlines()
+    assert (output[0], output[-1], len(output)) == (explicit[0], explicit[-1], len(explicit))
+
+
+def test_a_module_itself_has_no_name(convert):
+    torch.save(torch.nn.LSTM(3, 4).state_dict(), "net.pt")
+    assert converted(convert, "net.pt out.npz").startswith("net.pt: lstm, 1 layer, ")
 
 
 def test_what_is_done_is_said_on_a_terminal(convert, monkeypatch):

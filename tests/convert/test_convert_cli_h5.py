@@ -61,7 +61,7 @@ def test_what_h5_weights_do_not_say(tfb, convert):
         keras.Sequential([keras.Input((None, 3)), gru]).save_weights("gru.weights.h5")
         line = "gru.weights.h5 out.npz --to npz"
         refused(
-            convert, line, 2, "gru: specify with --reset whether the gru resets before or after"
+            convert, line, 2, "gru: specify whether the gru resets before or after the GEMM, with"
         )
         assert read(convert, f"{line} --reset {reset}") == weights.from_keras(gru)
     refused(convert, f"{line} --reset after --cell-clip 1", 1, "cell_clip is for lstm")

@@ -22,8 +22,8 @@ GRU = Stack("gru", dtype="float32")
 
 
 USAGE = {
-    "": "the following arguments are required: IN, OUT, --to",
-    "in.npz out.npz": "required: --to",
+    "": "the following arguments are required: IN, OUT",
+    "in.npz out.h5": r"OUT must end in .keras \(keras\), .pt or .pth \(torch\), .*, got 'out.h5'",
     "in.npz out.npz --to tensorflow": "invalid choice",
     "nothing.npz out.npz --to npz": "nothing.npz: there is no such file",
     "in.npz out.keras --to torch": r"OUT must end in .pt or .pth with --to torch, got 'out.keras'",

@@ -1,4 +1,4 @@
-"""`python -m tf_blockrnn convert IN OUT --to ...`: weights from one framework's file to another's.
+"""`python -m tf_blockrnn convert IN OUT`: weights from one framework's file to another's.
 
 Exit status: 0 if OUT was written; 1 if IN cannot be read or OUT cannot represent it; 2 if the
 options are wrong or not sufficient. OUT is replaced only after it has been written completely.
@@ -12,7 +12,7 @@ Example:
   >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
   >>> with contextlib.chdir(tempfile.mkdtemp()):
   ...     weights.to_npz(gru, "gru.npz")
-  ...     convert.main(["gru.npz", "gru.npy", "--to", "cudnn"])
+  ...     convert.main(["gru.npz", "gru.npy"])
   gru.npz: gru: gru (reset after), 1 layer, one direction, I = 5, H = 4, float32
   array                shape      location
   layer 0 forward w_x  [3, 5, 4]  params[0:60]
@@ -42,7 +42,7 @@ IN is one of
   a PyTorch state dict, also of haste's layers with layer normalisation, in a checkpoint of any
     nesting or in safetensors; a TorchScript or torch.export archive
   an ONNX model
-  weights written by --to npz
+  weights of this package, .npz
   the prefix of a TensorFlow 1 checkpoint
 It is recognized by its content, whatever its name. What a file does not record is printed as
 assumed.
@@ -53,7 +53,7 @@ stack, from the input up: --layer lstm_1,lstm_2
 In Keras and ONNX models the graph must show that they are one.
 
 Example:
-  python -m tf_blockrnn convert model.ckpt-1000 model.keras --to keras --cell LSTMBlockCell
+  python -m tf_blockrnn convert model.ckpt-1000 model.keras --cell LSTMBlockCell
 """
 
 # The errors that the frameworks raise for a corrupt file or a file of another kind.
@@ -74,6 +74,13 @@ def _failures() -> tuple[type[Exception], ...]:
     return tuple(found)
 
 
+def _endings() -> str:
+    """The endings of the files that can be written, each with its format."""
+    return ", ".join(
+        f"{' or '.join(target.endings)} ({name})" for name, target in _files.TARGETS.items()
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tf_blockrnn convert",
@@ -84,7 +91,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("source", metavar="IN", help="the file to read")
     parser.add_argument("target", metavar="OUT", help="the file to write")
-    parser.add_argument("--to", required=True, choices=_files.TARGETS, help="the format of OUT")
+    parser.add_argument(
+        "--to",
+        choices=_files.TARGETS,
+        help=f"the format of OUT; by default that of its ending: {_endings()}",
+    )
     parser.add_argument("--layer", metavar="NAME[,NAME...]", help="which layers of IN")
     parser.add_argument(
         "--cell",
@@ -132,8 +143,15 @@ def _say(what: str) -> None:
 
 
 def _check_target(options: argparse.Namespace) -> None:
+    """Checks the options about OUT; the format follows from the ending if it is not given."""
+    ending = pathlib.Path(options.target).suffix
+    if options.to is None:
+        fitting = (name for name, target in _files.TARGETS.items() if ending in target.endings)
+        options.to = next(fitting, None)
+    if options.to is None:
+        raise UsageError(f"OUT must end in {_endings()}, got {options.target!r}")
     endings = _files.TARGETS[options.to].endings
-    if pathlib.Path(options.target).suffix not in endings:
+    if ending not in endings:
         raise UsageError(
             f"OUT must end in {' or '.join(endings)} with --to {options.to}, got {options.target!r}"
         )
@@ -210,7 +228,8 @@ def _convert(options: argparse.Namespace) -> None:
     contents = _files.read(options.source, read_options)
     _say(f"writing {options.target}")
     written = _write(contents, options)
-    print(f"{options.source}: {', '.join(contents.layers)}: {_description(contents.weights)}")
+    names = ", ".join(filter(None, contents.layers))  # a module itself has no name
+    print(": ".join(filter(None, (options.source, names, _description(contents.weights)))))
     print(_summary(contents.weights, written))
     for line in (*contents.notes, *written.lines):
         print(line)

@@ -1,23 +1,20 @@
-"""Reports versions, engines and CUDA support, and checks one op against NumPy."""
+"""Reports versions, engines and CUDA support, and checks one op against NumPy.
+
+TensorFlow is imported only after the arguments have been read.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tf_blockrnn import _build_info, _registration
 from tf_blockrnn._version import VERSION
-
-_registration.load_all()  # whose error explains what is wrong
-
-# ruff: noqa: E402
-import tensorflow as tf
-
-from tf_blockrnn import raw_ops
 
 
 def _show(lines: Iterable[tuple[str, str]]) -> None:
@@ -37,7 +34,7 @@ def _versions(built_for: str) -> list[tuple[str, str]]:
     return [
         ("tf_blockrnn", VERSION),
         ("Python", f"{platform.python_version()} at {sys.executable}"),
-        ("TensorFlow", f"{tf.__version__}, built for {built_for}"),
+        ("TensorFlow", f"{_version('tensorflow')}, built for {built_for}"),
         ("Keras, NumPy", f"{_version('keras')}, {np.__version__}"),
     ]
 
@@ -48,6 +45,10 @@ def _sigmoid(value: np.ndarray) -> np.ndarray:
 
 def _difference_from_numpy() -> float:
     """The largest difference of a GRUBlockCell from its equations in float64."""
+    import tensorflow as tf
+
+    from tf_blockrnn import raw_ops
+
     rng = np.random.default_rng(0)
     batch, inputs, units = 5, 7, 17
     x = rng.normal(size=(batch, inputs))
@@ -115,11 +116,25 @@ def _cuda(cuda: dict, found: dict) -> list[tuple[str, str]]:
 _TOLERANCE = 1e-5
 
 
-def main(arguments: list[str]) -> int:
+def _parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog="python -m tf_blockrnn doctor",
+        description="Reports the installed versions and the engines of tf_blockrnn, and checks an "
+        "op against NumPy. The exit status is 1 if something is wrong.",
+        allow_abbrev=False,
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
     """Prints the report; the exit status is 0 if there is no problem."""
-    if arguments:
-        print("doctor takes no arguments", file=sys.stderr)
-        return 2
+    _parser().parse_args(arguments)
+    _registration.load_all()  # whose error explains what is wrong
+    return _report()
+
+
+def _report() -> int:
+    import tensorflow as tf
+
     info = _build_info.build_info()
     _show(
         [

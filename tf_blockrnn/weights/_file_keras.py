@@ -165,8 +165,8 @@ def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeight
     except ValueError as error:
         if "reset_after must be given" in str(error):
             raise UsageError(
-                f"{name}: specify with --reset whether the gru resets before or after the GEMM, "
-                "which a file without biases does not record"
+                f"{name}: specify whether the gru resets before or after the GEMM, with --reset "
+                "before or --reset after: a file without biases does not record it"
             ) from None
         raise
     if options.recurrent_activation == "hard_sigmoid" and layer.hard_sigmoid:
@@ -177,7 +177,9 @@ def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeight
 def _cell_of_gates(arrays: list[np.ndarray], given: str | None, name: str) -> str:
     gates = arrays[1].shape[1] // units_of(arrays)
     if given is None and gates not in (3, 4):
-        raise UsageError(f"{name} has {gates} gate(s): specify its cell with --cell")
+        raise UsageError(
+            f"{name} has {gates} gate(s): specify its cell with --cell rnn_tanh or --cell rnn_relu"
+        )
     return given or {3: "gru", 4: "lstm"}[gates]
 
 

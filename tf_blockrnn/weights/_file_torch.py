@@ -245,7 +245,8 @@ def _read_layer(
     except ValueError as error:
         if "cell must be given" in str(error):
             raise UsageError(
-                f"{name or 'the layer'}: specify its cell with --cell: {error}"
+                f"{name or 'the layer'} has one gate: specify its cell with --cell rnn_tanh or "
+                "--cell rnn_relu"
             ) from None
         raise
 

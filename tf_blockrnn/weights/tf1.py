@@ -147,7 +147,7 @@ def _not_found_error(checkpoint: Checkpoint, scope: str, name: str) -> ValueErro
     if any(".ATTRIBUTES" in known for known in checkpoint.shapes):
         return ValueError(
             "this is an object-based checkpoint, as TensorFlow 2 saves: restore it into its model "
-            "and use from_keras"
+            "and use weights.from_keras"
         )
     where = f"below the scope {scope!r}" if scope else "in this checkpoint"
     held = [f"{c.scope} ({' or '.join(c.cells)})" for c in list_tf1(checkpoint.reader)]
