@@ -71,3 +71,7 @@ def _raw_ops(library: ModuleType) -> dict[str, Callable]:
 _found = _raw_ops(_loader.load())
 globals().update(_found)
 __all__ = list(_found)
+
+
+def __dir__() -> list[str]:
+    return __all__

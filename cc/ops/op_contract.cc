@@ -279,6 +279,7 @@ int OpContract::InputAt(std::string_view name) const {
 
 absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
                                Bindings* bound) const {
+  const Bindings preset = *bound;
   // Every symbol of a fully known call is bound in the first pass. Further
   // passes are for shape functions, where a later input may determine what an
   // earlier one leaves unknown.
@@ -302,7 +303,8 @@ absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
           case Match::kYes:
             break;
           case Match::kNo:
-            return Mismatch(shapes, i, alternative, *bound);
+            return Mismatch(shapes, i, alternative,
+                            BoundBefore(shapes, i, alternative, preset));
           case Match::kLater:
             later = true;
             break;
@@ -321,6 +323,20 @@ absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
   const absl::Status status = CheckLeftOut(shapes, alternative, *bound);
   if (!status.ok() || row_->rule == nullptr) return status;
   return row_->rule(*this, shapes, *bound);
+}
+
+Bindings OpContract::BoundBefore(const InputShapes& shapes, int input,
+                                 int alternative, Bindings bound) const {
+  for (int i = 0; i < input; ++i) {
+    const ShapePattern& shape = inputs_[i].shape(alternative);
+    if (shape.any || shapes.rank(i) == kUnknown) continue;
+    if (inputs_[i].optional && LeftOut(shapes, i)) continue;
+    for (int d = 0; d < shapes.rank(i); ++d) {
+      const int64_t given = shapes.dim(i, d);
+      if (given != kUnknown) MatchDim(shape.dims[d], given, &bound);
+    }
+  }
+  return bound;
 }
 
 absl::Status OpContract::CheckLeftOut(const InputShapes& shapes,

@@ -120,6 +120,10 @@ class OpContract {
   // Whether every input that is left out may be.
   absl::Status CheckLeftOut(const InputShapes& shapes, int alternative,
                             const Bindings& bound) const;
+  // `bound`, and what the inputs before one bind: not what it binds itself,
+  // which a message must not ask for.
+  Bindings BoundBefore(const InputShapes& shapes, int input, int alternative,
+                       Bindings bound) const;
   absl::Status Mismatch(const InputShapes& shapes, int input, int alternative,
                         const Bindings& bound) const;
   std::string Overflow(const ArgumentPattern& argument, int alternative,

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import subprocess
 
@@ -60,6 +61,15 @@ def test_examples_of_docstrings(tfb, name):
 
 
 @pytest.mark.parametrize("name", PUBLIC)
+def test_public_modules_list_and_export_what_is_public(tfb, name):
+    del tfb
+    module, exported = importlib.import_module(name), {}
+    assert sorted(dir(module)) == sorted(module.__all__)
+    exec(f"from {name} import *", exported)
+    assert exported.keys() - {"__builtins__"} == set(module.__all__)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
 def test_public_names_have_examples(tfb, name):
     """In their own docstring or in that of a method."""
     del tfb
@@ -75,26 +85,80 @@ def test_public_names_have_examples(tfb, name):
 # ---- the site
 
 
-def test_the_site_has_every_public_name(tfb, tmp_path):
+@pytest.fixture(scope="module")
+def site(tfb, tmp_path_factory):
     """It is built with warnings as errors: of links to nowhere, pages outside of the navigation."""
     del tfb
-    command = ["-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = ["-m", "mkdocs", "build", "--site-dir", str(folder)]
     assert_ok(run_python(command, cwd=ROOT), "mkdocs")
-    pictures = {  # mkdocs does not check those in HTML
+    return folder
+
+
+@pytest.mark.xdist_group("site")
+def test_the_pictures_of_the_site_are_there(site):
+    """mkdocs does not check those in HTML."""
+    pictures = {
         page.parent / name
-        for page in tmp_path.rglob("*.html")
+        for page in site.rglob("*.html")
         for name in re.findall(r'\ssrc(?:set)?="([^":]+\.png)"', page.read_text(encoding="utf-8"))
     }
     assert pictures and all(picture.is_file() for picture in pictures), pictures
+
+
+@pytest.mark.xdist_group("site")
+def test_the_site_has_every_public_name(site):
     for name in PUBLIC:
         module = importlib.import_module(name)
-        page = tmp_path / "api" / f"{name.partition('.')[2] or 'index'}.html"
+        page = site / "api" / f"{name.partition('.')[2] or 'index'}.html"
         text = page.read_text(encoding="utf-8")
         submodules = {public.rpartition(".")[2] for public in PUBLIC}
         missing = {public for public in module.__all__ if f'id="{name}.{public}"' not in text}
         assert missing <= submodules, name
         # Nothing comes from the network.
         assert not re.search(r'(<link[^>]*href|src)="(https?:)?//', text)
+
+
+def _search(index: dict, query: str) -> list[str]:
+    """The places that have every word, best first, as the theme finds them.
+
+    A word is found where one begins with it; in a title it weighs a thousand times one in a text.
+    """
+    separator = re.compile(index["config"]["separator"])
+
+    def words(text: str) -> list[str]:
+        text = re.sub(r"<[^>]+>", " ", text).lower()
+        return [word for word in separator.split(text) if word]
+
+    def score(place: dict) -> float:
+        found = [
+            1000.0 * any(word.startswith(wanted) for word in words(place["title"]))
+            + any(word.startswith(wanted) for word in words(place["text"]))
+            for wanted in words(query)
+        ]
+        return min(found) and place.get("boost", 1) * sum(found)
+
+    scores = {place["location"]: score(place) for place in index["docs"]}
+    return sorted(filter(scores.get, scores), key=lambda place: -scores[place])
+
+
+@pytest.mark.xdist_group("site")
+@pytest.mark.parametrize(
+    "query, best",
+    [
+        ("ragged", "docs/functions.html#ragged-tensors"),
+        ("why_not_fused", "docs/keras.html#why-a-layer-is-not-fused"),
+        ("fused", "docs/keras.html#why-a-layer-is-not-fused"),
+        ("mask", "docs/functions.html#lengths-and-masks"),
+    ],
+)
+def test_a_search_finds_the_guide_first(site, query, best):
+    """A part of a name is a word of its own; decisions and measurements come last."""
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    found = _search(index, query)
+    assert best in found[:2]
+    behind = [place.startswith(("docs/adr/", "docs/notes/")) for place in found]
+    assert behind == sorted(behind)
 
 
 # ---- what pages name

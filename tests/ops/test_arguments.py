@@ -39,6 +39,7 @@ with_tuples = pytest.mark.parametrize("name", [n for n in FUNCTIONS if "lstm" in
 
 BEFORE = {"reset_after": False}
 KERAS = {**BEFORE, "gate_order": "urc"}
+FACTORS = "recurrent_dropout_factors"
 PROJECTED = {"w_h": [P, 4 * H], "w_p": [P, H]}
 
 
@@ -46,22 +47,22 @@ def _w_x(form, sizes):
     return f"w_x must have shape [I, {form}] = {sizes}, or None where I = {form}, got "
 
 
-def _columns(sizes):
-    return f"columns r, u of w_x must have shape [I, 2H] = {sizes}, or None where I = 3H"
-
-
-# Shapes are lists, of several tensors tuples of them. Of arguments that do not fit each other the
-# op names one; the shapes of all follow.
+# Shapes are lists, of several tensors tuples of them. Of arguments that do not fit each other one
+# is named, with the shape that fits the others; the shapes of all follow.
 WRONG_SHAPES = [
-    ("lstm", {"w_h": [4, 15]}, "w_h must have 4 parts, one for each gate, got [4, 15]"),
-    ("lstm", {"w_h": [16]}, "w_h must have 2 dims, got shape [16]"),
+    ("lstm", {"w_h": [4, 15]}, "w_h must have shape [P, 4H] = [4, 16], got [4, 15]"),
+    ("lstm", {"w_h": [16]}, "w_h must have shape [P, 4H] = [4, 16], got [16]"),
     ("lstm", {"b": [15]}, "b must have shape [4H] = [16], got [15]"),
-    ("lstm", {"x": [2, 5]}, "x must have 3 dims, got shape [2, 5]"),
+    ("lstm", {"x": [2, 5]}, "x must have shape [B, T, I] = [?, ?, 5], got [2, 5]"),
     ("lstm", {"x": [2, 3, 6]}, _w_x("4H", [6, 16])),
     ("lstm", {"w_x": None}, _w_x("4H", [5, 16])),
     ("lstm", {"w_p": [3, 4]}, "w_p must have shape [P, H] = [4, 4], or None where P = H, got [3,"),
     ("lstm", {"w_h": [P, 16]}, "w_p must have shape [P, H] = [3, 4], or None where P = H, got N"),
-    ("lstm", {**PROJECTED, "initial_state": ([B, H], [B, H])}, "w_h must have shape [P, 4H] = [4,"),
+    (
+        "lstm",
+        {**PROJECTED, "initial_state": ([B, H], [B, H])},
+        "initial_state[0] must have shape [B,",
+    ),
     (
         "lstm",
         {"w_p": [0, H], "w_h": [0, 4 * H], "initial_state": ([B, 0], [B, H])},
@@ -69,17 +70,17 @@ WRONG_SHAPES = [
     ),
     (
         "lstm",
-        {"recurrent_dropout_factors": [2, 4]},
-        "recurrent_dropout_factors must have 3 dims",
+        {FACTORS: [2, 4]},
+        f"{FACTORS} must have shape [4, B, P] = [4, 2, 4], got [2, 4]; tf.nn.",
     ),
     (
         "lstm",
-        {"peepholes": ([H], [3], [H])},
-        "peepholes must be 3 tensors of one shape, [H], got shapes (4,), (3,), (4,)",
+        {FACTORS: []},
+        f"{FACTORS} must have shape [4, B, P] = [4, 2, 4], got []; tf.nn.dropout(",
     ),
+    ("lstm", {"peepholes": ([H], [3], [H])}, "peepholes[1] must have shape [H] = [4], got [3]"),
     ("lstm", {"initial_state": ([3, H], [B, H])}, "initial_state[0] must have shape [B, P] = [2, "),
     ("lstm", {"initial_state": ([B, H], [3, H])}, "initial_state[1] must have shape [B, H] = [2, "),
-    ("lstm", {"initial_state": [B, H]}, "initial_state[0] must have shape [B, P] = [2, ?], got [4"),
     ("gru", {"w_x": [5, 11]}, _w_x("3H", [5, 12])),
     ("gru", {"w_x": None}, _w_x("3H", [5, 12])),
     ("gru", {"w_h": [4, 11]}, "w_h must have shape [H, 3H] = [4, 12], got [4, 11]"),
@@ -87,17 +88,36 @@ WRONG_SHAPES = [
     ("gru", {"b_x": []}, "b_x must have shape [3H] = [12], got []"),
     ("gru", {"b_h": [9]}, "b_h must have shape [3H] = [12], got [9]"),
     ("gru", {"x": [2, 3, 6]}, _w_x("3H", [6, 12])),
-    ("gru", {"initial_state": [2, 5]}, _w_x("3H", [5, 15])),
+    ("gru", {"initial_state": [2, 5]}, "initial_state must have shape [B, H] = [2, 4], got [2, 5]"),
+    # Transposed, as PyTorch's are: one, and all.
+    (
+        "gru",
+        {"w_x": [12, 5]},
+        "w_x must have shape [I, 3H] = [5, 12], or None where I = 3H, got [12,",
+    ),
+    ("gru", {"w_h": [12, 4]}, "w_h must have shape [H, 3H] = [4, 12], got [12, 4], its transpose"),
+    (
+        "lstm",
+        {"w_x": [16, 5], "w_h": [16, 4]},
+        "w_x must have shape [I, 4H] = [5, 16], got [16, 5], its",
+    ),
     # Whose weights are split.
-    ("gru", {**BEFORE, "w_x": [5, 11]}, "w_x must have 3 parts, one for each gate, got [5, 11]"),
-    ("gru", {**BEFORE, "w_x": [5, 9]}, _columns([5, 8])),
-    ("gru", {**BEFORE, "w_h": [4, 11]}, "w_h must have 3 parts, one for each gate, got [4, 11]"),
-    ("gru", {**BEFORE, "b_x": [9]}, "b_x and b_h must be of one shape, [3H], got shapes (9,), (1"),
-    ("gru", {**BEFORE, "b_x": []}, "b_x and b_h must be of one shape, [3H], got shapes (), (12,)"),
-    ("gru", {**BEFORE, "b_h": [9]}, "b_x and b_h must be of one shape, [3H], got shapes (12,), (9"),
-    ("gru", {**BEFORE, "x": [2, 3, 6]}, _columns([6, 8])),
-    ("gru", {**BEFORE, "initial_state": [2, 5]}, _columns([5, 10])),
-    ("gru", {**KERAS, "x": [2, 3, 4], "w_x": None}, "x must have 3 parts, one for each gate, got "),
+    ("gru", {**BEFORE, "w_x": [5, 11]}, "w_x must have shape [I, 3H] = [5, 12], got [5, 11]"),
+    ("gru", {**BEFORE, "w_x": [12, 5]}, "w_x must have shape [I, 3H] = [5, 12], got [12, 5], its"),
+    ("gru", {**BEFORE, "w_h": [4, 11]}, "w_h must have shape [H, 3H] = [4, 12], got [4, 11]"),
+    ("gru", {**BEFORE, "b_x": []}, "b_x must have shape [3H] = [12], got []"),
+    ("gru", {**BEFORE, "b_h": [9]}, "b_h must have shape [3H] = [12], got [9]"),
+    ("gru", {**BEFORE, "x": [2, 3, 6]}, "w_x must have shape [I, 3H] = [6, 12], got [5, 12]"),
+    (
+        "gru",
+        {**BEFORE, "initial_state": [2, 5]},
+        "initial_state must have shape [B, H] = [2, 4], got",
+    ),
+    (
+        "gru",
+        {**KERAS, "x": [2, 3, 4], "w_x": None},
+        "x must have shape [B, T, 3H] = [?, ?, 12], got",
+    ),
     ("gru", {**KERAS, "recurrent_dropout_factors": [4, B, H]}, "recurrent_dropout_factors must "),
     ("simple_rnn", {"w_h": [4, 3]}, "w_h must have shape [H, H] = [4, 4], got [4, 3]"),
     ("simple_rnn", {"w_x": None}, _w_x("H", [5, 4])),
@@ -128,16 +148,71 @@ def test_a_wrong_shape_is_put_on_its_argument(tfb, name, changed, message):
         call(tfb, name, **{key: _made(value) for key, value in changed.items()})
 
 
+ASKED = re.compile(r"(\w+)(?:\[(\d)\])? must have shape [^=;]*= \[([\d?, ]*)\]")
+# Those with no shape to follow.
+OBEYED = [row[:2] for row in WRONG_SHAPES if "with P above 0" not in row[2]]
+
+
+@pytest.mark.parametrize("name,changed", OBEYED)
+def test_obeying_leads_to_a_call_that_works(tfb, name, changed):
+    """To each argument that is named the shape that is asked for; x, if it is, keeps what fits."""
+    given = {key: _made(value) for key, value in changed.items()}
+    for _ in range(3):
+        try:
+            return call(tfb, name, **given)
+        except tf.errors.InvalidArgumentError as error:
+            argument, part, sizes = ASKED.search(error.message).groups()
+        shape = [2 if size == "?" else int(size) for size in sizes.split(", ")]
+        if part is None:
+            given[argument] = some(*shape)
+        else:
+            parts = list(given[argument])
+            parts[int(part)] = some(*shape)
+            given[argument] = tuple(parts)
+    raise AssertionError(f"obeyed, {name} was refused again: {given}")
+
+
 def test_the_shapes_of_all_arguments_follow(tfb):
-    with refused("got [5, 16]; given are x [2, 3, 5], w_x [5, 16], ") as error:
+    with refused("= [2, 4], got [2, 5]; given are x [2, 3, 5], w_x [5, 16], ") as error:
         call(tfb, "lstm", initial_state=(some(B, H), some(B, 5)))
     assert "initial_state[1] [2, 5]" in str(error.value)
 
 
 def test_a_wrong_shape_in_a_graph_is_a_value_error_of_the_same_words(tfb):
     run = tf.function(lambda w_h: sequence_call(tfb, "lstm", w_h=w_h))
-    with pytest.raises(ValueError, match=re.escape("lstm: w_h must have 4 parts, one for each")):
+    with pytest.raises(ValueError, match=re.escape("lstm: w_h must have shape [P, 4H] = [4, 16]")):
         run(some(4, 15))
+
+
+@pytest.mark.parametrize("name", ["gru", "GRUAfterSequence"])
+def test_a_size_is_not_asked_of_the_argument_that_brings_it(tfb, name):
+    """Of an x whose width is unknown: w_x has its own rows right, whatever they are."""
+
+    def run(x):
+        weights = {"w_x": some(12, IN), "w_h": some(H, 12), "b_x": some(12), "b_h": some(12)}
+        if name == "gru":
+            return tfb.gru(x, **weights)
+        left_out = {"recurrent_dropout": tf.zeros([0])}
+        left_out |= {key: tf.zeros([0], tf.bool) for key in ("mask", "zoneout_h")}
+        state = {"h_prev": some(B, H), "sequence_lengths": tf.zeros([0], tf.int32)}
+        return tfb.raw_ops.GRUAfterSequence(x=x, **weights, **state, **left_out)
+
+    function = tf.function(run, input_signature=[tf.TensorSpec(None)])
+    with pytest.raises(
+        ValueError, match=re.escape(f"{name}: w_x must have shape [I, 3H] = [?, 12]")
+    ):
+        function(some(B, T, IN))
+
+
+def test_an_argument_of_other_libraries(tfb):
+    """Says what stands for it; of an unknown one, what there is."""
+    for name, factors in (("lstm", "4, B, P"), ("gru", "3, B, H")):
+        with wrong_type(f"tf.nn.dropout(tf.ones([{factors}]), rate)"):
+            sequence_call(tfb, name, recurrent_dropout=0.2)
+    with wrong_type(
+        "block_gru: got an unexpected keyword argument 'hx'; its arguments are x, w_ru,"
+    ):
+        block_call(tfb, "block_gru", hx=None)
 
 
 def test_time_major_is_in_the_shapes_that_are_asked_for(tfb):
@@ -152,7 +227,9 @@ def test_time_major_is_in_the_shapes_that_are_asked_for(tfb):
 def test_tuples(tfb, name, argument, parts, count):
     sizes = (B, H) if argument == "state" else (H,)
     argument = state_name(name) if argument == "state" else argument
-    wanted = f"{name}: {argument} must be ({parts}), got"
+    shapes = {"lstm": "[B, P], [B, H]"}.get(name, "[B, H], [B, H]")
+    shapes = shapes if sizes == (B, H) else "[H], [H], [H]"
+    wanted = f"{name}: {argument} must be ({parts}), of shapes {shapes}, got"
 
     def given(value):
         return call(tfb, name, **{argument: value})
@@ -160,8 +237,12 @@ def test_tuples(tfb, name, argument, parts, count):
     for wrong in (0, 1, count + 1):
         with wrong_type(f"{wanted} {wrong} of them"):
             given([some(*sizes)] * wrong)
-    for value in (0.0, tf.constant(0.0), object()):
+    for value in (0.0, object()):
         with wrong_type(f"{wanted} a value of type {type(value).__name__}"):
+            given(value)
+    # As many rows as there should be tensors, too.
+    for value in (tf.constant(0.0), some(*sizes), some(count, *sizes[1:])):
+        with wrong_type(f"{wanted} one tensor of shape {value.shape.as_list()}"):
             given(value)
     with wrong_type(f"{wanted} a value of type SymbolicTensor"):
         tf.function(given)(some(count, *sizes))
@@ -178,7 +259,7 @@ def test_a_tuple_is_no_state(tfb, name, mode):
     call = run_modes.in_mode(mode, lambda *states: sequence_call(tfb, name, initial_state=states))
     error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
     for count in (1, 2):
-        wanted = f"{name}: initial_state must have shape [B, H] = [2, ?], got [{count}, 2, 4]"
+        wanted = f"{name}: initial_state must have shape [B, H] = [2, 4], got [{count}, 2, 4]"
         with pytest.raises(error, match=re.escape(wanted)):
             call(*[some(B, H)] * count)
     with wrong_type(f"{name}: initial_state must be a tensor, got a value of type tuple"):
@@ -197,7 +278,7 @@ def test_what_a_projection_makes_of_the_shapes(tfb):
 def test_tensors_that_do_not_fit(tfb, name):
     arguments = arguments_of(name)
     _, first, *_, bias = (key for key in arguments if key != state_name(name))
-    with wrong_type(f"{name}: x must be a dense tensor, got a RaggedTensor; pass its to_tensor()"):
+    with wrong_type(f"{name}: x must be a dense tensor, got a RaggedTensor; pass x.to_tensor()"):
         call(tfb, name, x=tf.RaggedTensor.from_tensor(arguments["x"]))
     with wrong_type(f"{name}: {first} must be a dense tensor, got a SparseTensor"):
         call(tfb, name, **{first: tf.sparse.from_dense(arguments[first])})
@@ -534,13 +615,15 @@ def test_zoneout(tfb, argument, mode):
     dims = "[B, T, P]" if argument == "zoneout_h" else "[B, T, H]"
     error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
     for given, message in (
-        (tf.zeros([B, H], tf.bool), "must have 3 dims"),
+        (tf.zeros([B, H], tf.bool), f"must have shape {dims}"),
         (tf.zeros([T, B, H], tf.bool), f"must have shape {dims}"),
         (tf.zeros([B, T, H + 1], tf.bool), f"must have shape {dims}"),
     ):
         with pytest.raises(error, match=re.escape(f"lstm: {argument} {message}")):
             call(given)
-    with wrong_type(f"lstm: {argument} must be a rate or draws of type bool, got float32"):
+    with wrong_type(
+        f"lstm: {argument} must be a rate, a number, or draws of type bool, got float32"
+    ):
         call(tf.zeros([B, T, H]))
     call(tf.zeros([B, T, H], tf.bool))
     call(np.zeros([B, T, H], bool))

@@ -2,8 +2,9 @@
 
 The ops check all their inputs, but name them as the op does, and these are not always the caller's
 arguments: gru splits weights, lstm makes states of zeros. What is no tensor does not even reach
-them. So the error of a call that failed is put into the function's words. A call that succeeds pays
-nothing for this. What is known only when a graph runs is left to the ops.
+them. And of shapes that do not fit each other an op names the first in its own order. So the error
+of a call that failed is put into the function's words. A call that succeeds pays nothing for this.
+What is known only when a graph runs is left to the ops.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import _tf_private
-from tf_blockrnn._ops import docstrings, tensors
+from tf_blockrnn._ops import docstrings, shapes, tensors
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -57,6 +58,14 @@ _INPUTS = {
     "sequence_lengths": "lengths",
     "recurrent_dropout": "recurrent_dropout_factors",
 }
+# What other libraries' functions take, and what stands for it here.
+_ELSEWHERE = {
+    "recurrent_dropout": "pass recurrent_dropout_factors, which are drawn once for each call: "
+    "tf.nn.dropout(tf.ones([{factors}]), rate); a layer of tf_blockrnn.layers takes a rate",
+    "dropout": "apply it to x: tf.nn.dropout(x, rate)",
+    **dict.fromkeys(("return_sequences", "return_state"), "outputs and state are both returned"),
+}
+_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 # How an op's error begins, with its name and an argument, and what TensorFlow adds to it.
 _OF_OP = re.compile(r"(\w+): (\w+)")
 _NODES = re.compile(r" for '\{\{node | \[Op:|\n")
@@ -100,12 +109,10 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return function(*args, **kwargs)
         except _ERRORS as error:
-            if str(error).startswith(f"{name}: "):
-                raise  # it names the argument
             try:
                 given = signature.bind(*args, **kwargs)
-            except TypeError:
-                raise error from None
+            except TypeError as wrong_call:
+                raise TypeError(_of_wrong_call(name, signature, str(wrong_call))) from None
             given.apply_defaults()
             explained = _explained(name, parameters, given.arguments, error)
             if explained is None:
@@ -126,8 +133,17 @@ def _explained(
     name: str, parameters: list[_Tensor], call: Mapping[str, Any], error: Exception
 ) -> Exception | None:
     """The error of a call that failed, in the function's words; None if none is seen here."""
+    message = getattr(error, "message", str(error))
+    own = re.match(rf"{name}: ([\w\[\]]+)", message)
+    if own is not None:  # in the function's words, but the argument may have to fit a wrong one
+        refused = None if isinstance(error, TypeError) else message.removeprefix(f"{name}: ")
+        with contextlib.suppress(*_ERRORS):  # of arguments that are no tensors
+            given = dict(_flat(parameters, call))
+            if refused and (better := _wrong_shape(name, call, given, refused)):
+                return tensors.refusal(f"{name}: {better}{_shapes(given)}")
+        return None
     _raise_for_symbolic(call)
-    problem = next(filter(None, (_wrong_tuple(p, call[p.name]) for p in parameters)), None)
+    problem = next(filter(None, (_wrong_tuple(name, p, call[p.name]) for p in parameters)), None)
     if problem is None:
         if too_long := _too_long(call):
             return tensors.refusal(f"{name}: {too_long}")
@@ -135,8 +151,25 @@ def _explained(
         problem = _no_tensor(given, has_lengths="mask" in call) or _wrong_type(given)
     if problem is not None:
         return TypeError(f"{name}: {problem}")
-    refused = _refused_by_op(call, given, getattr(error, "message", str(error)))
-    return refused and tensors.refusal(f"{name}: {refused}{_shapes(given)}")
+    refused = _refused_by_op(call, given, message)
+    if refused is None:
+        return None
+    return tensors.refusal(
+        f"{name}: {_wrong_shape(name, call, given, refused) or refused}{_shapes(given)}"
+    )
+
+
+def _of_wrong_call(name: str, signature: inspect.Signature, message: str) -> str:
+    """Python's message, and for an argument that there is not what to give in its place."""
+    unexpected = _UNEXPECTED.search(message)
+    if unexpected is None:
+        return f"{name}: {message}"
+    factors = shapes.patterns_of(name).get("recurrent_dropout_factors")
+    known = f"its arguments are {', '.join(signature.parameters)}"
+    hint = _ELSEWHERE.get(unexpected[1], known)
+    if "{factors}" in hint:
+        hint = hint.format(factors=factors) if factors else known
+    return f"{name}: {message}; {hint}"
 
 
 def _raise_for_symbolic(call: Mapping[str, Any]) -> None:
@@ -151,11 +184,17 @@ def _got(value: Any) -> str:
     return "got None" if value is None else f"got a value of type {type(value).__name__}"
 
 
-def _wrong_tuple(parameter: _Tensor, value: Any) -> str | None:
+def _wrong_tuple(function: str, parameter: _Tensor, value: Any) -> str | None:
     if not parameter.is_tuple or (value is None and parameter.optional):
         return None
-    parts = _TUPLES[parameter.name]
-    wanted = f"{parameter.name} must be ({', '.join(parts)})"
+    parts, patterns = _TUPLES[parameter.name], shapes.patterns_of(function)
+    each = [patterns[f"{parameter.name}[{k}]"] for k in range(len(parts))]
+    of_shapes = ", ".join(f"[{shape}]" for shape in each)
+    wanted = f"{parameter.name} must be ({', '.join(parts)}), of shapes {of_shapes}"
+    if tf.is_tensor(value) or isinstance(value, np.ndarray):
+        shape = tf.TensorShape(value.shape)
+        if shape.rank not in (None, len(each[0].split(", ")) + 1):
+            return f"{wanted}, got one tensor of shape {shape.as_list()}"
     try:
         count = len(list(value))
     except _ERRORS:
@@ -189,10 +228,10 @@ def _no_tensor(given: Mapping[str, Any], has_lengths: bool) -> str | None:
     for name, value in given.items():
         dense = f"{name} must be a dense tensor, got a {type(value).__name__}"
         if isinstance(value, tf.SparseTensor):
-            return f"{dense}; tf.sparse.to_dense makes it"
+            return f"{dense}; pass tf.sparse.to_dense({name})"
         if isinstance(value, tf.RaggedTensor):
-            lengths = f", with {_LENGTHS[0]}=row_lengths()" if has_lengths and name == "x" else ""
-            return f"{dense}; pass its to_tensor(){lengths}"
+            lengths = ", with lengths=x.row_lengths()" if has_lengths and name == "x" else ""
+            return f"{dense}; pass {name}.to_tensor(){lengths}"
         if not tf.is_tensor(value) and not _converts(value):
             return f"{name} must be a tensor, {_got(value)}"
     return None
@@ -245,13 +284,39 @@ def _names_argument(found: re.Match[str]) -> bool:
     return op is not None and any(found[2] == own.name for own in (*op.input_arg, *op.attr))
 
 
-def _shapes(given: Mapping[str, Any]) -> str:
-    """The shapes of a call: of two that do not fit each other the op names one."""
-    shapes = {
+def _wrong_shape(
+    name: str, call: Mapping[str, Any], given: Mapping[str, Any], refused: str
+) -> str | None:
+    """What is wrong with the shapes, where `refused` does not say it; None where it does."""
+    blamed = re.match(r"[\w\[\]]*", refused)[0]
+    patterns = shapes.patterns_of(
+        name,
+        time_major=call.get("time_major", False),
+        left_out=[key for key, value in call.items() if value is None],
+    )
+    known = {key: shape for key, shape in _known_shapes(given).items() if key in patterns}
+    wrong = shapes.wrong(known, patterns, blamed)
+    if wrong is None or call.get(blamed, 0) is None:  # what is None may be what is missing
+        return None
+    sizes = "[" + ", ".join("?" if size is None else str(size) for size in wrong.sizes) + "]"
+    if wrong.name == blamed and f"= {sizes}" in refused:
+        return f"{refused}, its transpose" if wrong.is_transposed else None
+    message = f"{wrong.name} must have shape {wrong.symbols} = {sizes}, got {known[wrong.name]}"
+    if wrong.name == "recurrent_dropout_factors":
+        return f"{message}; tf.nn.dropout(tf.ones({sizes}), rate) draws them"
+    return f"{message}, its transpose" if wrong.is_transposed else message
+
+
+def _known_shapes(given: Mapping[str, Any]) -> dict[str, list[int | None] | None]:
+    shapes_of = {
         name: tf.TensorShape((v if hasattr(v, "shape") else tf.convert_to_tensor(v)).shape)
         for name, v in given.items()
     }
+    return {name: s.as_list() if s.rank is not None else None for name, s in shapes_of.items()}
+
+
+def _shapes(given: Mapping[str, Any]) -> str:
+    """The shapes of a call: of two that do not fit each other one is named."""
     return "; given are " + ", ".join(
-        f"{name} {shape.as_list() if shape.rank is not None else '?'}"
-        for name, shape in shapes.items()
+        f"{name} {'?' if shape is None else shape}" for name, shape in _known_shapes(given).items()
     )

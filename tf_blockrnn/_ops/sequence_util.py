@@ -160,7 +160,9 @@ def zoneout(argument: str, given: float | tf.Tensor | None) -> Zoneout:
         return Zoneout(tensors.none(tf.bool), zoneout_rate(argument, given))
     kept = tensors.as_tensor(given)
     if kept.dtype != tf.bool:
-        raise TypeError(f"{argument} must be a rate or draws of type bool, got {kept.dtype.name}")
+        raise TypeError(
+            f"{argument} must be a rate, a number, or draws of type bool, got {kept.dtype.name}"
+        )
     return Zoneout(or_left_out(argument, kept, 3, tf.bool), 0.0)
 
 
