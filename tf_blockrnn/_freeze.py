@@ -102,8 +102,9 @@ def _check(model: Any, precision: str) -> None:
         raise error(f"freeze: precision must be one of {names}, got {precision!r}")
     unbuilt = [layer.name for layer in _fuse.recurrent(_fuse.parts_of(model)) if not layer.built]
     if unbuilt:
+        have = "has" if len(unbuilt) == 1 else "have"
         raise ValueError(
-            f"freeze: model must be built, but {', '.join(unbuilt)} has no weights yet; call it "
+            f"freeze: model must be built, but {', '.join(unbuilt)} {have} no weights yet; call it "
             "once"
         )
 

@@ -86,8 +86,10 @@ def _check(model: Any, batch_size: Any) -> None:
     parts = _fuse.parts_of(model)
     unbuilt = [layer.name for layer in [model, *_fuse.recurrent(parts)] if not layer.built]
     if unbuilt:
+        have = "has" if len(unbuilt) == 1 else "have"
         raise ValueError(
-            f"to_litert: model must be built, but {', '.join(unbuilt)} is not; call it once"
+            f"to_litert: model must be built, but {', '.join(unbuilt)} {have} no weights yet; call "
+            "it once"
         )
     for layer in _fuse.recurrent(parts):
         if layer.compute_dtype != "float32":

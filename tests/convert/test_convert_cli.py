@@ -325,6 +325,13 @@ def test_hints_can_be_followed(convert, kind, option, values):
     for value in values.split(", "):
         assert re.search(rf"\b{value}\b", errors), errors
         converted(convert, f"{line} {option} {value}")
+    name = option.removeprefix("--")
+    with pytest.raises(ValueError, match=f"{name}=") as error:
+        weights.read(line.split()[0])
+    for value in values.split(", "):
+        # What comes from the file is listed.
+        assert f'{name}="{value}"' in str(error.value) or f"--{name} {value}" not in errors
+        weights.read(line.split()[0], **{name: value})
 
 
 @pytest.mark.parametrize("ending", [e for t in _files.TARGETS.values() for e in t.endings])
@@ -333,7 +340,8 @@ def test_the_ending_says_what_to_write(convert, ending):
     (to,) = (name for name, target in _files.TARGETS.items() if ending in target.endings)
     output = converted(convert, f"in.npz out{ending}").splitlines()
     explicit = converted(convert, f"in.npz out{ending} --to {to}").splitlines()
-    assert (output[0], output[-1], len(output)) == (explicit[0], explicit[-1], len(explicit))
+    assert (output[0], len(output)) == (explicit[0], len(explicit))
+    assert output[-1].startswith(f"out{ending}: ")
 
 
 def test_a_module_itself_has_no_name(convert):

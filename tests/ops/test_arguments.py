@@ -432,6 +432,17 @@ def test_none_is_no_option(tfb, name, option, kind):
         tf.function(call)()
 
 
+@pytest.mark.parametrize("name", ["lstm", "block_lstm", "lstm_block_cell"])
+@pytest.mark.parametrize("option", ["forget_bias", "cell_clip"])
+def test_an_option_is_a_number_of_python(tfb, name, option):
+    for value in ("1", tf.constant(1.0), [1.0]):
+        kind = type(value).__name__
+        with wrong_type(f"{name}: {option} must be a float, got a value of type {kind}"):
+            call(tfb, name, **{option: value})
+    for value in (1, np.float32(1), np.float64(1)):
+        call(tfb, name, **{option: value})
+
+
 @sequence_functions
 def test_numbers_are_truth_values(tfb, name):
     x = some(B, T, IN)

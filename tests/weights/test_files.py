@@ -40,7 +40,7 @@ PYTORCH = [
     Case("torch_nested.ckpt", warns=(STATE_DICT,)),
     Case("torch_two_states.pt", error="several recurrent layers: now, ema. Select with layer="),
     Case("torch_two_states.pt", {"layer": "ema"}, (STATE_DICT,)),
-    Case("torch_0.pth", error="cell must be given for weights of 1 gate"),
+    Case("torch_0.pth", error='has one gate: specify its cell with cell="rnn_tanh"'),
     Case("torch_0.pth", {"cell": "rnn_relu"}, (STATE_DICT,)),
     Case("torch_lstm.safetensors", warns=(STATE_DICT,)),
     Case("torch_bfloat16.safetensors", warns=(STATE_DICT,)),

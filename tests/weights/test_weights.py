@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -358,3 +360,31 @@ def test_when_two_biases_are_one(reset_after):
         assert np.max(np.abs(state([2]) - state([]))) > 1e-3
     else:
         assert_close(state([2]), state([]), bound)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["keras", "torch", "onnx", "haste", "addons", "npz", "cudnn", "tf1"],
+)
+def test_a_source_of_another_form_is_put_to_the_reader_of_all(tfb, name):
+    options = {
+        "cudnn": {"rnn_mode": "lstm", "num_units": 4, "input_size": 5},
+        "tf1": {"cell": "LSTMCell"},
+    }
+    read = functools.partial(getattr(weights, f"from_{name}"), **options.get(name, {}))
+    for source in (None, 3, weight_stacks.random_weights(Stack("lstm"))):
+        words = rf"from_{name}: expected .*, got {type(source).__name__}; weights.read takes"
+        with pytest.raises(TypeError, match=words):
+            read(source)
+
+
+def test_what_is_no_weights(tfb):
+    writers = [name for name in weights.__all__ if name.startswith("to_") and name != "to_tf1"]
+    for name, wrong in itertools.product(writers, ({}, [], None)):
+        with pytest.raises(TypeError, match="weights must be RecurrentWeights, got"):
+            getattr(weights, name)(wrong, *(["out.npz"] if name == "to_npz" else []))
+    one = weights.DirectionWeights(np.ones([4, 5, 4]), np.ones([4, 4, 4]))
+    with pytest.raises(TypeError, match="layers must be a list of LayerWeights, got DirectionW"):
+        weights.RecurrentWeights("lstm", one)
+    with pytest.raises(ValueError, match="a matrix for each gate, got .*; weights.from_keras and"):
+        weights.DirectionWeights(np.ones([5, 16]), np.ones([4, 16]))

@@ -91,7 +91,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     name, signature = function.__name__, inspect.signature(function)
     kinds = {key: parameter.annotation for key, parameter in signature.parameters.items()}
     flags = [key for key, kind in kinds.items() if kind == "bool"]
-    floats = [key for key, kind in kinds.items() if kind == "float"]
+    floats = [key for key, kind in kinds.items() if kind in ("float", "float | None")]
     parameters = [
         _Tensor(key, kind.startswith("tuple"), "None" in kind, kind.startswith(("float", "int")))
         for key, kind in kinds.items()
@@ -104,7 +104,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if option in kwargs:
                 kwargs[option] = _flag(f"{name}: {option}", kwargs[option])
         for option in floats:
-            if option in kwargs and kwargs[option] is None:
+            if option in kwargs and kwargs[option] is None and kinds[option] == "float":
                 raise TypeError(f"{name}: {option} must be a float, got None")
         try:
             return function(*args, **kwargs)
@@ -114,12 +114,21 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
             except TypeError as wrong_call:
                 raise TypeError(_of_wrong_call(name, signature, str(wrong_call))) from None
             given.apply_defaults()
+            wrong = next((k for k in floats if not _is_float(given.arguments[k])), None)
+            if wrong is not None:
+                got = _got(given.arguments[wrong])
+                raise TypeError(f"{name}: {wrong} must be a float, {got}") from error
             explained = _explained(name, parameters, given.arguments, error)
             if explained is None:
                 raise
             raise explained from error
 
     return call
+
+
+def _is_float(value: Any) -> bool:
+    """Whether an option of type float, None where that may be, is a number to Python."""
+    return value is None or isinstance(value, (numbers.Real, np.ndarray))
 
 
 def _flag(what: str, value: Any) -> bool:

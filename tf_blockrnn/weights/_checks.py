@@ -67,6 +67,14 @@ def check_shape(
     raise ValueError(f"{name} must have the shape {expected}{beside}, got {list(given)}")
 
 
+def wrong_source(function: str, expected: str, source: Any) -> TypeError:
+    """The error of a function that reads one form, for a source of another."""
+    return TypeError(
+        f"{function}: expected {expected}, got {type(source).__name__}; weights.read takes files, "
+        "and layers, modules and models of all frameworks"
+    )
+
+
 def first_line(error: Exception) -> str:
     """The first line of an error's message, or the error's type if the message is empty."""
     # str() of a KeyError quotes its text.

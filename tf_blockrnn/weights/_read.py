@@ -102,7 +102,9 @@ def _warn(text: str, stacklevel: int) -> None:
 
 
 def _as_keywords(text: str) -> str:
-    """A message that names options of the command with the names of arguments."""
+    """A message that names options of the command with the names of arguments, and values."""
+    values = "rnn_tanh|rnn_relu|before|after|sigmoid|hard_sigmoid"
+    text = re.sub(rf"--(cell|reset|recurrent-activation) ({values})\b", r'--\1"\2"', text)
     return re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda match: match[1].replace("-", "_") + "=", text)
 
 

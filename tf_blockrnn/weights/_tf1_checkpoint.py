@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError, stack_per_direction
+from tf_blockrnn.weights._checks import UnsupportedError, stack_per_direction, wrong_source
 
 
 class Variable(NamedTuple):
@@ -109,10 +109,8 @@ class Checkpoint:
 
             source = tf.train.load_checkpoint(os.fspath(source))
         if not hasattr(source, "get_variable_to_shape_map"):
-            raise TypeError(
-                "from_tf1: expected the path of a checkpoint or the result of "
-                f"tf.train.load_checkpoint, got {type(source).__name__}"
-            )
+            kinds = "the path of a checkpoint or the result of tf.train.load_checkpoint"
+            raise wrong_source("from_tf1", kinds, source)
         self.reader = source
         self.shapes = {
             name: tuple(shape) for name, shape in source.get_variable_to_shape_map().items()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError, wrong_source
 from tf_blockrnn.weights._formats import ADDONS
 from tf_blockrnn.weights.keras import from_keras, to_keras
 from tf_blockrnn.weights.layer import RecurrentWeights
@@ -43,7 +43,7 @@ def from_addons(
       (0.001, (2, 4, 2))
     """
     if not isinstance(source, (list, tuple)) or not source:
-        raise TypeError(f"from_addons: source must be a list of arrays, got {source!r}")
+        raise wrong_source("from_addons", "a list of arrays that is not empty", source)
     return from_keras(
         source,
         cell="layer_norm_lstm",

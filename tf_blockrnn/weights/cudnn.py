@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tf_blockrnn.weights._cells import GATES, PLAIN_CELLS
-from tf_blockrnn.weights._checks import UnsupportedError, one_of
+from tf_blockrnn.weights._checks import TYPES, UnsupportedError, one_of, wrong_source
 from tf_blockrnn.weights._formats import cudnn_network
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
@@ -144,6 +144,8 @@ def from_cudnn(
             )
         # The join checks each number and shape.
         params = network.join(*([np.asarray(array) for array in part] for part in params))
+    elif np.asarray(params).dtype.name not in TYPES:
+        raise wrong_source("from_cudnn", f"an array of {', '.join(TYPES)}", params)
     matrices, biases = (iter(arrays) for arrays in network.split(np.asarray(params)))
     layers = [
         LayerWeights(

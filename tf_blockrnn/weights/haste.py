@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 
 from tf_blockrnn.weights._cells import GATES
-from tf_blockrnn.weights._checks import UnsupportedError, check_shape, one_of, to_array
+from tf_blockrnn.weights._checks import (
+    UnsupportedError,
+    check_shape,
+    one_of,
+    to_array,
+    wrong_source,
+)
 from tf_blockrnn.weights._formats import HASTE
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
@@ -30,9 +36,7 @@ NAMES = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma", "gamma
 def _named(source: Any, prefix: str) -> dict[str, np.ndarray]:
     """The arrays below the prefix, by haste's names."""
     if not isinstance(source, Mapping):
-        raise TypeError(
-            f"from_haste: expected a mapping of names to arrays, got {type(source).__name__}"
-        )
+        raise wrong_source("from_haste", "a mapping of names to arrays", source)
     below = {
         key.removeprefix(prefix).removesuffix(":0"): value
         for key, value in source.items()
@@ -126,7 +130,8 @@ def from_haste(
       >>> gru.cell, gru.epsilon, gru.layers[0].forward.w_x.shape
       ('layer_norm_gru', 1e-05, (3, 5, 3))
     """
-    found = [_of_one(one, prefix) for one in (forward, backward) if one is not None]
+    directions = [forward] if backward is None else [forward, backward]
+    found = [_of_one(one, prefix) for one in directions]
     cells = {cell for cell, _ in found}
     if len(cells) > 1:
         raise ValueError(f"from_haste: the directions differ: {' and '.join(sorted(cells))}")

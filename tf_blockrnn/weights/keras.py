@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tf_blockrnn.weights._cells import GATES, NORM_CELLS, OPTIONS
-from tf_blockrnn.weights._checks import UnsupportedError, one_of
+from tf_blockrnn.weights._checks import UnsupportedError, one_of, wrong_source
 from tf_blockrnn.weights._formats import KERAS, OUR_ARRAYS, OUR_LAYERS
 from tf_blockrnn.weights._keras_arrays import Arrays, parse, to_arrays, to_direction
 from tf_blockrnn.weights._keras_graph import check_stack
@@ -147,7 +147,7 @@ def from_keras(
     if is_layer(source):
         source = [source]
     if not isinstance(source, (list, tuple)) or not source:
-        raise TypeError(f"expected a layer or a list that is not empty, got {source!r}")
+        raise wrong_source("from_keras", "a layer or a list that is not empty", source)
     options = {
         "reset_after": reset_after,
         "cell_clip": cell_clip,

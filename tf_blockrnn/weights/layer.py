@@ -35,7 +35,7 @@ mean at inference, z ∘ s' + (1 − z) ∘ s with the rate z; an lstm's h is ma
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -110,6 +110,12 @@ class DirectionWeights:
         return {name: array for name, array in found.items() if array is not None}
 
     def _check_shapes(self) -> None:
+        if self.w_x.ndim == 2:
+            raise ValueError(
+                "w_x must have the shape [G, I, H], a matrix for each gate, got "
+                f"{list(self.w_x.shape)}; weights.from_keras and weights.from_torch take the matrices "
+                "of layers"
+            )
         check_shape("w_x", self.w_x, "[G, I, H]", (None, None, None))
         gates, _, units = self.w_x.shape
         beside = f" beside w_x [G, I, H] = {list(self.w_x.shape)}"
@@ -303,6 +309,10 @@ class RecurrentWeights:
     hard_sigmoid: float = 0.0
 
     def __post_init__(self):
+        if not isinstance(self.layers, Iterable):
+            raise TypeError(
+                f"layers must be a list of LayerWeights, got {type(self.layers).__name__}"
+            )
         object.__setattr__(self, "layers", tuple(self.layers))
         one_of("cell", self.cell, GATES)
         for name in OPTIONS:

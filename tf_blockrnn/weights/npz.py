@@ -37,7 +37,7 @@ from typing import IO, Any
 import numpy as np
 
 from tf_blockrnn.weights._cells import NORM_CELLS, OPTIONS
-from tf_blockrnn.weights._checks import TYPES, bfloat16, intact, one_of
+from tf_blockrnn.weights._checks import TYPES, bfloat16, intact, one_of, wrong_source
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 _FORMAT = "tf_blockrnn.weights"
@@ -72,6 +72,8 @@ def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> No
       >>> weights.from_npz(io.BytesIO(file.getvalue())) == gru
       True
     """
+    if not isinstance(weights, RecurrentWeights):
+        raise TypeError(f"weights must be RecurrentWeights, got {type(weights).__name__}")
     arrays = {
         "format": np.array(_FORMAT),
         "version": np.array(_version(weights)),
@@ -117,6 +119,8 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
       ...
       ValueError: ...
     """
+    if not isinstance(file, (str, os.PathLike)) and not hasattr(file, "read"):
+        raise wrong_source("from_npz", "a path or an open file", file)
     arrays = _arrays(file)
     cell, dtype = _header(arrays)
     found: dict[int, dict[str, dict[str, np.ndarray]]] = {}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError, wrong_source
 from tf_blockrnn.weights._formats import ONNX, reorder
 from tf_blockrnn.weights._onnx_model import NamedNode, named_nodes, no_recurrent_node
 from tf_blockrnn.weights._onnx_nodes import (
@@ -77,6 +77,8 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
       >>> {name: layer.arrays["W"].shape for name, layer in layers.items()}
       {'lstm_0': (1, 12, 5)}
     """
+    if type(model).__name__ != "ModelProto":
+        raise wrong_source("onnx_layers", "a ModelProto", model)
     return {name: read_node(found) for name, found in named_nodes(model).items()}
 
 
@@ -158,7 +160,7 @@ def from_onnx(
             raise ValueError(f"from_onnx: the model has {no_recurrent_node(source)}")
         return found
     if kind != "NodeProto":
-        raise TypeError(f"from_onnx: expected a ModelProto, NodeProto or OnnxLayer, got {kind}")
+        raise wrong_source("from_onnx", "a ModelProto, NodeProto or OnnxLayer", source)
     if not isinstance(initializers, Mapping):
         initializers = {tensor.name: tensor for tensor in initializers or ()}
     found = NamedNode(source.name or source.op_type, source, None, Scope(initializers))

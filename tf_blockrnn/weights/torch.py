@@ -21,6 +21,7 @@ from tf_blockrnn.weights._checks import (
     one_of,
     to_array,
     to_tensor,
+    wrong_source,
 )
 from tf_blockrnn.weights._formats import TORCH
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
@@ -55,10 +56,8 @@ def _cell_of_module(module: Any) -> str:
     cells = torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell
     base = next((one for one in type(module).__mro__ if one in (*own, *cells)), None)
     if base is None:
-        raise TypeError(
-            "expected a state dict or one of torch.nn's LSTM, GRU, RNN, LSTMCell, GRUCell, "
-            f"RNNCell, got {type(module).__name__}"
-        )
+        kinds = "a state dict or one of torch.nn's LSTM, GRU, RNN, LSTMCell, GRUCell, RNNCell"
+        raise wrong_source("from_torch", kinds, module)
     check_overrides(module, base, type(module).__name__)
     if base in own:
         return module.mode.lower()
