@@ -113,8 +113,8 @@ class DirectionWeights:
         if self.w_x.ndim == 2:
             raise ValueError(
                 "w_x must have the shape [G, I, H], a matrix for each gate, got "
-                f"{list(self.w_x.shape)}; weights.from_keras and weights.from_torch take the matrices "
-                "of layers"
+                f"{list(self.w_x.shape)}; weights.from_keras and weights.from_torch take the "
+                "matrices of layers"
             )
         check_shape("w_x", self.w_x, "[G, I, H]", (None, None, None))
         gates, _, units = self.w_x.shape
