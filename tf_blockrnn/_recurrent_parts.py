@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tf_blockrnn import _enable_keras, _fuse, _keras_private
+from tf_blockrnn import _fuse, _keras_private
 from tf_blockrnn.layers import _fused_call, _fusing, gru, lstm, simple_rnn
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer
@@ -72,7 +72,7 @@ def switched(model: keras.Model) -> list[str]:
 
     Layers with a `call` of their own, of which it is not known, are included.
     """
-    library = Keras3()
+    library = Keras3(enabled=True)
     return [
         path
         for layer, path in recurrent(model, library)
@@ -88,13 +88,10 @@ class Library:
     """What differs between the two."""
 
     name: str
+    enabled: bool  # whether the switch of `enable_keras` is on
     model_class: type
     layer_class: type  # of recurrent layers
     cell_classes: tuple[type, ...]
-
-    def enabled(self) -> bool:
-        """Whether the switch of `enable_keras` is on for it."""
-        raise NotImplementedError
 
     def parts(self, model: Any) -> list[tuple[Any, Any]]:
         """The model and all layers in it, each with the one that holds it, or None."""
@@ -114,7 +111,7 @@ class Library:
         """Of a plain layer, which the switch puts on the op unless there is a reason."""
         if reason:
             return _not_fused(reason)
-        if not self.enabled():
+        if not self.enabled:
             off = "tf_blockrnn.enable_keras() is off"
             return Judged(False, off, f"tf_blockrnn.enable_keras(){others}")
         own = _own_call(layer, spec.keras_class)
@@ -124,7 +121,7 @@ class Library:
         """Of a cell whose steps Keras' operations compute, and whose layer has an op."""
         name, package = type(cell).__name__, _package(type(cell))
         instead = f"{package}.layers.{name.removesuffix('Cell')} in place of RNN({name})"
-        if package != "tf_blockrnn" and not self.enabled():
+        if package != "tf_blockrnn" and not self.enabled:
             instead += " and tf_blockrnn.enable_keras()"
         reason = "Keras' operations compute this cell, step by step"
         return Judged(False, reason, f"{instead}{others}")
@@ -136,8 +133,8 @@ class Keras3(Library):
     layer_class = keras.layers.RNN
     cell_classes = (keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell)
 
-    def enabled(self) -> bool:
-        return _enable_keras.keras3_enabled()
+    def __init__(self, enabled: bool):
+        self.enabled = enabled
 
     def parts(self, model: Any) -> list[tuple[Any, Any]]:
         return _fuse.parts_with_owners(model)
@@ -170,13 +167,11 @@ class TFKeras(Library):
         from tf_blockrnn import _enable_tf_keras
 
         self._switch = _enable_tf_keras
+        self.enabled = _enable_tf_keras.enabled()
         self.model_class = tf_keras.Model
         self.layer_class = tf_keras.layers.RNN
         kinds = _keras_private.tf_keras_layers().values()
         self.cell_classes = tuple(cell for _, cells in kinds for cell in cells)
-
-    def enabled(self) -> bool:
-        return self._switch.enabled()
 
     def parts(self, model: Any) -> list[tuple[Any, Any]]:
         found, seen = [], set()

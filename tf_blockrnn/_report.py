@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tf_blockrnn import _keras_private, _model_functions, _recurrent_parts
+from tf_blockrnn import _enable_keras, _keras_private, _model_functions, _recurrent_parts
 from tf_blockrnn._ops import xla
 
 _WIDTH = 100
@@ -134,7 +134,7 @@ def report(model: Any) -> Report:
       [True, True]
     """
     if isinstance(model, keras.Layer):
-        library = _recurrent_parts.Keras3()
+        library = _recurrent_parts.Keras3(_enable_keras.keras3_enabled())
     elif "tf_keras" in sys.modules and isinstance(model, sys.modules["tf_keras"].layers.Layer):
         library = _recurrent_parts.TFKeras()
     else:
@@ -151,7 +151,7 @@ def report(model: Any) -> Report:
         rows.append(Row(path, _recurrent_parts.class_name(layer), *judged))
     kind = "Model" if isinstance(model, library.model_class) else "Layer"
     title = f"{kind} {model.name!r} of {library.name}"
-    return Report(title, rows, library.enabled(), _model_functions.to_be_renewed(model))
+    return Report(title, rows, library.enabled, _model_functions.to_be_renewed(model))
 
 
 def _table(rows: Iterable[Row]) -> list[str]:
