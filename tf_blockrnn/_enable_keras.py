@@ -122,10 +122,15 @@ def _to_be_restored() -> contextlib.ExitStack:
 
 def _restore(keras3: bool, tf_keras: bool) -> None:
     with _lock:
-        _enable_keras3(required=True) if keras3 else _disable_keras3()
+        if keras3:
+            _enable_keras3(required=True)
+        else:
+            _disable_keras3()
         legacy = _legacy_switch()
-        if legacy is not None:
-            legacy.enable() if tf_keras else legacy.disable()
+        if legacy is not None and tf_keras:
+            legacy.enable()
+        elif legacy is not None:
+            legacy.disable()
 
 
 def keras_enabled() -> bool:

@@ -85,7 +85,7 @@ DEQUANTIZED = "/rnn/LSTM_quant: assumed: its DynamicQuantizeLSTM is computed wit
 SEVERAL = "the model has several recurrent nodes: "
 ONNX = [
     Case("onnx_torch_9_h0.onnx"),
-    Case("onnx_torch_14_two_layers.onnx", error=f"{SEVERAL}/rnn/LSTM, /rnn/LSTM_1. Select with"),
+    Case("onnx_torch_14_two_layers.onnx"),
     Case("onnx_torch_14_two_layers.onnx", {"layer": "/rnn/LSTM,/rnn/LSTM_1"}),
     Case("onnx_torch_dynamo_18_h0.onnx"),
     Case("onnx_torch_dynamo_20.onnx"),

@@ -170,11 +170,13 @@ def read_model(model: onnx.ModelProto, options: ReadOptions) -> FileContents:
     found = named_nodes(model)
     if not found:
         raise UsageError(f"the model has {no_recurrent_node(model)}")
-    try:
-        chosen = select(found, options.layers, "node", "the model")
-    except UsageError as error:
-        raise UsageError(f"{error}{_equal_nodes(found)}") from None
-    check_stack(list(chosen.values()))
+    if options.layers or not _is_stack(found):
+        try:
+            found = select(found, options.layers, "node", "the model")
+        except UsageError as error:
+            raise UsageError(f"{error}{_equal_nodes(found)}") from None
+        check_stack(list(found.values()))
+    chosen = found
     nodes = {name: read_node(one) for name, one in chosen.items()}
     reverse = {node.direction == "reverse" for node in nodes.values()}
     if len(reverse) > 1:
@@ -182,6 +184,17 @@ def read_model(model: onnx.ModelProto, options: ReadOptions) -> FileContents:
     parts = [from_onnx(node, reverse=True) for node in nodes.values()]
     notes = [note for node in nodes.values() for note in node.notes]
     return FileContents(stacked(parts), tuple(nodes), reverse.pop(), tuple(notes))
+
+
+def _is_stack(nodes: Mapping[str, NamedNode]) -> bool:
+    """Whether all nodes of a model are of one op and feed one another, in their order."""
+    if len({one.node.op_type for one in nodes.values()}) > 1:
+        return False
+    try:
+        check_stack(list(nodes.values()))
+    except ValueError:
+        return False
+    return True
 
 
 def _equal_nodes(found: Mapping[str, NamedNode]) -> str:
