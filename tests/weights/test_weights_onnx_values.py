@@ -161,6 +161,11 @@ def test_functions_that_cannot_be_replaced():
     itself = with_functions(function_of("f0", make("f0", "x", "y", domain="own")))
     with pytest.raises(ValueError, match="the function own::f0 of the model calls itself"):
         weights.from_onnx(itself)
+    calls = with_functions(function_of("f0", make("Identity", "x", "y"), inputs=()))
+    with pytest.raises(
+        ValueError, match="functions of the model cannot be replaced by their nodes: "
+    ):
+        weights.from_onnx(calls)
     calls = [
         function_of(
             f"f{n}",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError, first_line
 from tf_blockrnn.weights._onnx_values import DOMAINS, Scope, bodies_of
 
 if TYPE_CHECKING:
@@ -118,7 +118,12 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
     if (total := size(model.graph.node, ())) > _MOST_INLINED:
         raise UnsupportedError(f"the functions of the model make {total} bytes of nodes")
-    result = onnx.inliner.inline_local_functions(model)
+    try:
+        result = onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # RuntimeError and onnx's own, of calls that do not fit
+        raise ValueError(
+            f"the functions of the model cannot be replaced by their nodes: {first_line(error)}"
+        ) from None
     for one in result.functions:
         if any(_LOOKS_RECURRENT.search(node.op_type) for node in _calls(one.node)):
             versions = {each.domain: each.version for each in one.opset_import}
