@@ -68,6 +68,7 @@ HARD = [
     Stack("gru", biases=ONE, reset_after=False, activation="relu", hard_sigmoid=1 / 6),
 ]
 STEEP = Stack("lstm", biases=ONE, hard_sigmoid=0.2)
+HARD_ONNX = [dataclasses.replace(stack, biases=("b_x", "b_h")) for stack in (*HARD, STEEP)]
 STACKS = {
     "cudnn": [*BOTH, PROJECTED, Stack("lstm", proj=4), Stack("gru", inputs=4)],
     "torch": [*TORCH, PROJECTED],
@@ -76,8 +77,10 @@ STACKS = {
         Stack("gru", layers=2, reset_after=False),
         Stack("lstm", directions=2, peepholes=True),
         Stack("lstm", peepholes=True, biases=NONE),
+        *HARD_ONNX,
+        Stack("lstm", directions=2, activation="relu", hard_sigmoid=1 / 6),
     ],
-    "onnx nodes": BOTH,
+    "onnx nodes": [*BOTH, *HARD_ONNX],
     "keras": [*KERAS, *HARD],
     "keras arrays": KERAS,
     "our layers": [
@@ -168,7 +171,7 @@ UNSUPPORTED = [
             (Stack("lstm", biases=ONE), "hard_sigmoid", 1 / 6),
         )
         if name != "LSTMCell" or stack.cell == "lstm"
-        if name != "Keras" or "zoneout" in what
+        if name not in ("Keras", "ONNX") or "zoneout" in what
     ),
     ("Keras", STEEP, "hard sigmoid of Keras has the slope 0.166667, here it is 0.2"),
     ("Keras", HARD[0], "an array of a layer has no hard_sigmoid.*to_keras_layers returns"),

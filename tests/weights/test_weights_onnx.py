@@ -114,6 +114,8 @@ def model_of(node: onnx.NodeProto, arrays: dict[str, np.ndarray], **graph) -> on
         ("LSTM", {"activations": ["Sigmoid", "Tanh", "Tanh"], "input_forget": 0}),
         ("GRU", {"linear_before_reset": 0}),
         ("GRU", {"linear_before_reset": 1, "activations": ["Sigmoid", "Tanh"]}),
+        ("LSTM", {"activations": ["HardSigmoid", "Relu", "Relu"], "activation_alpha": [0.3, 0.3]}),
+        ("GRU", {"activations": ["HardSigmoid", "Tanh"]}),
         ("RNN", {"activations": ["Tanh"]}),
         ("RNN", {"activations": ["Relu"]}),
         ("RNN", {}),
@@ -134,7 +136,13 @@ def test_from_node_computes_the_same(op_type, attributes, directions):
 
 UNSUPPORTED = {
     "activations": ("LSTM", {"activations": ["Sigmoid", "Tanh", "Relu"]}, "activations must be"),
-    "hard": ("GRU", {"activations": ["HardSigmoid", "Tanh"]}, "HardSigmoid"),
+    "hard": ("GRU", {"activations": ["Sigmoid", "HardSigmoid"]}, "HardSigmoid"),
+    "hard_rnn": ("RNN", {"activations": ["HardSigmoid"]}, "must be Tanh or Relu and the same"),
+    "beta": (
+        "GRU",
+        {"activations": ["HardSigmoid", "Tanh"], "activation_beta": [0.25]},
+        "the beta of HardSigmoid must be 0.5",
+    ),
     "few": ("LSTM", {"activations": ["Sigmoid"]}, "Sigmoid, Tanh, Tanh"),
     "clip": ("LSTM", {"clip": 3.0}, "clip = 3"),
     "input_forget": ("LSTM", {"input_forget": 1}, "input_forget"),
@@ -158,7 +166,7 @@ def test_what_cannot_be_read_is_refused(name):
 
 def test_activations_must_be_those_of_both_directions():
     node, arrays = random_node("RNN", 2, activations=["Tanh", "Relu"])
-    with pytest.raises(weights.UnsupportedError, match="in each direction, got Tanh, Relu"):
+    with pytest.raises(weights.UnsupportedError, match="same in each direction, got Tanh, Relu"):
         weights.from_onnx(node, arrays)
 
 

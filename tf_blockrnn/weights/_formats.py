@@ -208,7 +208,7 @@ ONNX = Format(
     "ONNX",
     orders={"lstm": "iofc", "gru": "urc"},
     rows=True,
-    has=("peepholes", "initial_state"),
+    has=("activation", "hard_sigmoid", "peepholes", "initial_state"),
     hints={"cell_clip": "its clip bounds the pre-activations, not the cell state"},
 )
 

@@ -17,16 +17,22 @@ STATES = {"initial_h": 5, "initial_c": 6}
 _LENGTHS = 4
 _QUANTIZATION = {"W": (8, 9), "R": (10, 11)}  # scale and zero point
 
-# The activations of our cells, those of the gates first.
+# The activations of our cells, those of the gates first, and the options of the cells. The gates
+# may also have a hard sigmoid, max(0, min(1, alpha · x + beta)).
 _ACTIVATIONS = {
-    ("LSTM", ("sigmoid", "tanh", "tanh")): "lstm",
-    ("GRU", ("sigmoid", "tanh")): "gru",
-    ("RNN", ("tanh",)): "rnn_tanh",
-    ("RNN", ("relu",)): "rnn_relu",
+    ("LSTM", ("sigmoid", "tanh", "tanh")): ("lstm", {}),
+    ("LSTM", ("sigmoid", "relu", "relu")): ("lstm", {"activation": "relu"}),
+    ("GRU", ("sigmoid", "tanh")): ("gru", {}),
+    ("GRU", ("sigmoid", "relu")): ("gru", {"activation": "relu"}),
+    ("RNN", ("tanh",)): ("rnn_tanh", {}),
+    ("RNN", ("relu",)): ("rnn_relu", {}),
 }
 _DEFAULT_ACTIVATIONS = {op_type: names for op_type, names in reversed(_ACTIVATIONS)}
+_HARD_SIGMOID = "hardsigmoid"
+_ALPHA, _BETA = 0.2, 0.5  # the defaults
+_SLOPES = (0.2, 1 / 6)  # known ones; a node has them in float32
 
-# Sigmoid, tanh and relu have no alpha and beta. output_sequence is of the first version of the ops:
+# output_sequence is of the first version of the ops:
 # which outputs to return.
 _KNOWN_ATTRIBUTES = {
     *("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size"),
@@ -193,8 +199,8 @@ def _state(
 # ---- what a node computes
 
 
-def cell_of(layer: OnnxLayer, name: str) -> str:
-    """The cell that a node computes; refuses nodes that none of our cells computes."""
+def cell_of(layer: OnnxLayer, name: str) -> tuple[str, dict[str, Any]]:
+    """The cell that a node computes and its options; refuses what none of our cells computes."""
     one_of(f"{name}: op_type", layer.op_type, GATES_OF)
     attributes = layer.attributes
     unknown = sorted(set(attributes) - _KNOWN_ATTRIBUTES)
@@ -209,19 +215,30 @@ def cell_of(layer: OnnxLayer, name: str) -> str:
         raise UnsupportedError(f"{name}: input_forget couples two gates, which no cell here does")
     default = _DEFAULT_ACTIVATIONS[layer.op_type]
     given = [str(a).lower() for a in attributes.get("activations", [])] or list(default)
-    cells = {
-        _ACTIVATIONS.get((layer.op_type, tuple(given[n : n + len(default)])))
-        for n in range(0, len(given), len(default))
-    }
-    if len(cells) != 1 or None in cells:
+    # Those functions that have parameters take them from the lists in their order.
+    alphas, betas = (iter(attributes.get(f"activation_{n}", [])) for n in ("alpha", "beta"))
+    parameters = [(next(alphas, _ALPHA), next(betas, _BETA)) for f in given if f == _HARD_SIGMOID]
+    if any(beta != _BETA for _, beta in parameters):
+        raise UnsupportedError(f"{name}: the beta of HardSigmoid must be 0.5, got {parameters}")
+    slopes, cells = iter(parameters), []
+    for n in range(0, len(given), len(default)):
+        functions, slope = given[n : n + len(default)], 0.0
+        if functions[0] == _HARD_SIGMOID and layer.op_type != "RNN":
+            functions[0], slope = "sigmoid", next(slopes)[0]
+        cells.append((*_ACTIVATIONS.get((layer.op_type, tuple(functions)), (None, {})), slope))
+    cell, options, slope = cells[0]
+    if cell is None or any(each != cells[0] for each in cells):
         possible = " or ".join(
             ", ".join(names).title() for op_type, names in _ACTIVATIONS if op_type == layer.op_type
         )
         raise UnsupportedError(
-            f"{name}: activations must be {possible} in each direction, got "
-            f"{', '.join(map(str, attributes['activations']))}"
+            f"{name}: activations must be {possible.replace('Sigmoid', '(Hard)Sigmoid')} and the "
+            f"same in each direction, got {', '.join(map(str, attributes['activations']))}"
         )
-    return cells.pop()
+    if slope:
+        known = (each for each in _SLOPES if np.float32(each) == np.float32(slope))
+        options = {**options, "hard_sigmoid": next(known, float(slope))}
+    return cell, options
 
 
 def initial_states(layer: OnnxLayer, name: str) -> dict[str, np.ndarray]:

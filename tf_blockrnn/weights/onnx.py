@@ -9,6 +9,9 @@ A node stores its weights transposed (rows are units) and concatenated, D direct
           if the reset gate acts after the GEMM
     RNN   one gate, tanh or relu
 
+The gates of LSTM and GRU may have HardSigmoid, with alpha as its slope and beta 0.5, and Relu in
+place of Tanh.
+
 `layout` is the layout of a node's sequences and states (1: batch first), and "reverse" is the
 order of its steps. Neither affects the weights.
 """
@@ -85,7 +88,7 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
 def _from_layer(layer: OnnxLayer, reverse: bool) -> RecurrentWeights:
     """The result of from_onnx for an OnnxLayer; error messages begin with its name."""
     name = layer.name or layer.op_type
-    cell = cell_of(layer, name)
+    cell, options = cell_of(layer, name)
     states = initial_states(layer, name)
     if layer.direction == "reverse" and not reverse:
         raise UnsupportedError(
@@ -108,7 +111,7 @@ def _from_layer(layer: OnnxLayer, reverse: bool) -> RecurrentWeights:
 
     reset_after = bool(layer.attributes.get("linear_before_reset", 0)) if cell == "gru" else None
     both = LayerWeights(*(direction(number) for number in range(directions)))
-    return RecurrentWeights(cell, [both], reset_after=reset_after)
+    return RecurrentWeights(cell, [both], reset_after=reset_after, **options)
 
 
 def from_onnx(
@@ -192,6 +195,13 @@ def _to_layer(
         attributes["linear_before_reset"] = int(weights.reset_after)
     if cell == "rnn_relu":
         attributes["activations"] = ["Relu"] * layer.directions
+    elif weights.activation != "tanh" or weights.hard_sigmoid:
+        gates = "HardSigmoid" if weights.hard_sigmoid else "Sigmoid"
+        functions = [gates] + [weights.activation.title()] * (2 if cell == "lstm" else 1)
+        attributes["activations"] = functions * layer.directions
+    if weights.hard_sigmoid:
+        attributes["activation_alpha"] = [weights.hard_sigmoid] * layer.directions
+        attributes["activation_beta"] = [0.5] * layer.directions
     states = {}
     for what, field in _FIELDS.items():
         if any(getattr(d, field) is not None for d in layer):
