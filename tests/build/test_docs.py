@@ -22,8 +22,9 @@ TEXTS = {
     for pattern in ("*.md", "docs/**/*.md")
     for page in sorted(ROOT.glob(pattern))
 }
-# Pages whose examples need more than a folder to run in: test_add_an_op.py, test_serving_page.py.
-WITH_A_TEST = {"CONTRIBUTING.md", "docs/serving.md"}
+# Pages whose examples need more than a folder to run in: test_add_an_op.py, test_serving_page.py,
+# test_keras_2_page.py.
+WITH_A_TEST = {"CONTRIBUTING.md", "docs/serving.md", "docs/keras_2.md"}
 EXAMPLES = [page for page in TEXTS if "```python" in TEXTS[page] and page not in WITH_A_TEST]
 
 
