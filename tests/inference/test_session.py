@@ -322,4 +322,12 @@ def test_modules_and_states_of_pytorch(kind, options):
         strict=True,
     ):
         np.testing.assert_allclose(one, other.numpy(), rtol=0, atol=1e-6)
-    assert_same(session.run(x, state=session.to_torch_state(new)), session.run(x, state=new))
+    stacked = session.to_torch_state(new)
+    assert_same(session.run(x, state=stacked), session.run(x, state=new))
+    assert_same_state(session.from_torch_state(stacked), new)
+    other = Session(w.from_torch(module))  # which is not known to be of PyTorch
+    with pytest.raises((TypeError, ValueError), match="Session.run: state"):
+        other.run(x, state=stacked)
+    assert_same(other.run(x, state=other.from_torch_state(stacked)), session.run(x, state=new))
+    with pytest.raises(TypeError, match=r"must be .*\[\d, B, width\], got .*list of"):
+        session.from_torch_state([stacked, stacked])

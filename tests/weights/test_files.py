@@ -156,5 +156,9 @@ def test_options_that_do_not_apply():
         Session(lstm, reset="after")
     with pytest.raises(ValueError, match="reset= must be before or after, got 'later'"):
         weights.read(lstm, reset="later")
-    with pytest.raises(TypeError, match="the options are layer, cell, .*; got 'activation'"):
-        weights.read(lstm, activation="relu")
+    for function, words in ((weights.read, "read"), (Session, "Session")):
+        with pytest.raises(TypeError, match=f"^{words} got an unexpected argument, 'thread'; what"):
+            function(lstm, thread=2)
+    for layer in (0, 5, [1]):
+        with pytest.raises(TypeError, match="layer must be a name or a list of names, got"):
+            Session(lstm, layer=layer)

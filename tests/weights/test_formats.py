@@ -162,7 +162,7 @@ CLIPPED, PEEPHOLES = Stack("lstm", cell_clip=2.0), Stack("lstm", peepholes=True)
 BEFORE, NARROW = Stack("gru", reset_after=False), Stack("lstm", proj=2)
 UNSUPPORTED = [
     *(
-        (name, dataclasses.replace(stack, **{what: value}), f"{name} has no {what}, here it is ")
+        (name, dataclasses.replace(stack, **{what: value}), f"{name} has no {what}.*, here it is ")
         for name in ("cuDNN", "PyTorch", "ONNX", "LSTMCell", "an array of a layer", "Keras")
         for stack, what, value in (
             (Stack("lstm", biases=ONE), "zoneout_c", 0.5),

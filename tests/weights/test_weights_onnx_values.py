@@ -240,7 +240,6 @@ def test_states_of_rows_that_differ():
 
 
 @pytest.mark.parametrize("layout", [0, 1])
-@pytest.mark.filterwarnings("ignore:.*layout 1")
 @pytest.mark.parametrize("cell, directions", [("lstm", 2), ("gru", 1), ("rnn_tanh", 2)])
 def test_written_states_are_read(cell, directions, layout):
     stack = Stack(cell, layers=2, directions=directions, dtype="float32")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tf_blockrnn.weights._checks import UnsupportedError
-from tf_blockrnn.weights._read import contents_of, warn_of_assumptions
+from tf_blockrnn.weights._read import check_options, contents_of, warn_of_assumptions
 from tf_blockrnn.weights.layer import RecurrentWeights
 
 # What Keras returns for each merge_mode.
@@ -22,19 +22,20 @@ _MERGED = {
 
 def weights_of(
     source: Any, layer: str | Sequence[str] | None, options: Mapping[str, Any], stacklevel: int
-) -> RecurrentWeights:
-    """The weights of a source, in float32; warns of what is assumed.
+) -> tuple[RecurrentWeights, bool]:
+    """The weights of a source, in float32, and whether it is PyTorch's; warns of what is assumed.
 
     Raises:
       What `weights.read` does; the messages begin with "Session: source".
     """
+    check_options("Session", options)
     try:
         contents = contents_of(source, layer, options)
     except (TypeError, ValueError) as error:
         kinds = UnsupportedError, TypeError, ValueError
         kind = next(one for one in kinds if isinstance(error, one))
         text = str(error)
-        where = "Session: " if text.startswith("source ") else "Session: source: "
+        where = "Session: " if text.startswith(("source ", "layer ")) else "Session: source: "
         raise kind(where + text) from error
     if contents.reverse:
         raise UnsupportedError(
@@ -51,4 +52,6 @@ def weights_of(
         )
     warn_of_assumptions(contents, stacklevel + 1)
     found = contents.weights
-    return found if found.dtype == np.float32 else found.astype(np.dtype(np.float32))
+    if found.dtype != np.float32:
+        found = found.astype(np.dtype(np.float32))
+    return found, contents.of_torch

@@ -61,14 +61,12 @@ def _states_of(weights: RecurrentWeights) -> int:
     return 2 if weights.cell in _WITH_CELL_STATE else 1
 
 
-def _unstacked(state: Any, states: int, parts: int) -> list[Any] | None:
-    """The parts of a state in PyTorch's form: h or (h, c), [L · D, B, width]; None for others."""
-    stacks = state if isinstance(state, (tuple, list)) else [state]
-    if len(stacks) != states or any(getattr(one, "ndim", 0) != 3 for one in stacks):
-        return None
-    if any(len(one) * states != parts for one in stacks):
-        return None
-    return [row for rows in zip(*map(to_array, stacks), strict=True) for row in rows]
+def described(state: Any) -> str:
+    """What was given as a state, for errors."""
+    if isinstance(state, (tuple, list)):
+        return f"a {type(state).__name__} of {', '.join(map(described, state)) or 'nothing'}"
+    shape = getattr(state, "shape", None)
+    return type(state).__name__ + ("" if shape is None else f" of the shape {list(shape)}")
 
 
 def _leaves(level: _Level | None, name: str = "") -> Iterator[str]:
@@ -117,10 +115,11 @@ class StateLayout:
 
     Args:
       weights: of the session.
+      of_torch: whether states may be given in PyTorch's form, too.
     """
 
-    def __init__(self, weights: RecurrentWeights):
-        self._level = _level_of(weights)
+    def __init__(self, weights: RecurrentWeights, of_torch: bool = False):
+        self._level, self._of_torch = _level_of(weights), of_torch
         self.names = tuple(_leaves(self._level))
         self._states = states = _states_of(weights)
         self.widths = tuple(
@@ -167,13 +166,29 @@ class StateLayout:
         """
         if self._is_lstm and type(state) is LSTMState:
             return state
-        if (unstacked := _unstacked(state, self._states, len(self.widths))) is not None:
+        if self._of_torch and (unstacked := self.unstacked(state)) is not None:
             return unstacked
         if self._level is None:
             return (state,)
         found: list[Any] = []
         _collect(where, self._level, state, found)
         return found
+
+    @property
+    def torch_form(self) -> str:
+        """PyTorch's form of a state, for errors."""
+        shape = f"[{len(self.widths) // self._states}, B, width]"
+        return f"h, {shape}" if self._states == 1 else f"the tuple (h, c), each {shape}"
+
+    def unstacked(self, state: Any) -> list[Any] | None:
+        """The parts of a state in PyTorch's form; None if it has another."""
+        stacks = (state,) if self._states == 1 else state
+        if not isinstance(stacks, tuple) or len(stacks) != self._states:
+            return None
+        size = len(self.widths) // self._states
+        if any(getattr(one, "ndim", 0) != 3 or len(one) != size for one in stacks):
+            return None
+        return [row for rows in zip(*map(to_array, stacks), strict=True) for row in rows]
 
     def stacked(self, where: str, state: Any) -> Any:
         """A state in PyTorch's form."""

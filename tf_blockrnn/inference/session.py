@@ -13,7 +13,7 @@ from tf_blockrnn.inference import _library
 from tf_blockrnn.inference._arrays import FLOAT32, address, dense, numbers, whole_number
 from tf_blockrnn.inference._out import Out
 from tf_blockrnn.inference._sources import weights_of
-from tf_blockrnn.inference._states import StateLayout, initial_parts
+from tf_blockrnn.inference._states import StateLayout, described, initial_parts
 from tf_blockrnn.weights._checks import check_shape, one_of
 from tf_blockrnn.weights.layer import RecurrentWeights
 
@@ -38,8 +38,8 @@ class Session:
     state that is passed in may consist of tuples, lists and arrays of any real type. A backward
     direction begins with the last step, and ends with the first one.
 
-    For PyTorch's modules the state may also be theirs, h or (h, c), [L · D, B, width];
-    `to_torch_state` returns that form.
+    Where the source is PyTorch's, the state may also be in its form, h or the tuple (h, c), of
+    [L · D, B, width]. `from_torch_state` and `to_torch_state` convert it for any session.
 
     Args:
       source: what `weights.read` takes: the path of a file of any of the frameworks; a Keras layer,
@@ -89,13 +89,13 @@ class Session:
     ):
         one_of("Session: precision", precision, _library.PRECISIONS)
         threads = whole_number("Session: threads", threads, 1, _MOST_THREADS)
-        weights = weights_of(source, layer, options, stacklevel=2)
+        weights, of_torch = weights_of(source, layer, options, stacklevel=2)
         self._precision, self._threads = precision, threads
         self._cell, self._num_layers = weights.cell, weights.num_layers
         self._input_size = weights.input_size
         self._output_size = weights.layers[-1].output_size
         self._has_step = all(layer.directions == 1 for layer in weights.layers)
-        self._layout = StateLayout(weights)
+        self._layout = StateLayout(weights, of_torch)
         self._initial = initial_parts(weights)
         self._handle, destroy = _library.create(weights, precision, threads)
         # At exit another thread may still be in a call.
@@ -196,6 +196,32 @@ class Session:
           ((2, 5, 4), (2, 5, 4))
         """
         return self._layout.stacked("Session.to_torch_state: state", state)
+
+    def from_torch_state(self, state: Any) -> Any:
+        """A state of PyTorch's modules in the structure of the session's states.
+
+        Args:
+          state: h [L · D, B, P], or the tuple (h, c) with c [L · D, B, H], of tensors or arrays.
+
+        Raises:
+          TypeError: state is of another structure.
+
+        Example:
+          >>> import numpy as np, torch
+          >>> from tf_blockrnn import inference, weights
+          >>> session = inference.Session(weights.from_torch(torch.nn.GRU(3, 4, num_layers=2)))
+          >>> _, state = session.run(np.ones([5, 7, 3]))
+          >>> same = session.from_torch_state(session.to_torch_state(state))
+          >>> all(map(np.array_equal, state, same))
+          True
+        """
+        parts = self._layout.unstacked(state)
+        if parts is None:
+            raise TypeError(
+                f"Session.from_torch_state: state must be {self._layout.torch_form}, got "
+                f"{described(state)}"
+            )
+        return self._layout.structure(parts)
 
     def run(
         self,

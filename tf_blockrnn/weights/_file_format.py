@@ -74,6 +74,7 @@ class FileContents(NamedTuple):
       layers: their names in the file.
       reverse: whether they are layers of one direction from the last step to the first.
       notes: what is assumed, and what the file has and weights do not record. `read` warns of each.
+      of_torch: whether PyTorch's names were read, and so its states may be given.
       merge_mode: how the outputs of the top layer's two directions are merged, as Keras names it.
     """
 
@@ -82,6 +83,7 @@ class FileContents(NamedTuple):
     reverse: bool = False
     notes: tuple[str, ...] = ()
     merge_mode: str | None = "concat"
+    of_torch: bool = False
 
 
 class Job(NamedTuple):

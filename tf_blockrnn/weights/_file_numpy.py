@@ -27,7 +27,7 @@ def write_cudnn(job: Job) -> Written:
     """Writes the flat params, which do not record the network's geometry."""
     weights = job.weights
     if weights.dtype.name == "bfloat16":
-        raise UnsupportedError("an .npy file cannot store bfloat16; an .npz file of --to npz can")
+        raise UnsupportedError("an .npy file cannot store bfloat16; an .npz file can")
     params = to_cudnn(weights)
     np.save(job.path, params)
 

@@ -118,7 +118,14 @@ def read_module(module: Any, options: ReadOptions) -> FileContents:
     chosen = select(found, options.layers, of="the module")
     parts = [from_torch(one) for one in chosen.values()]
     notes = _states_among(dict(module.named_parameters()))
-    return FileContents(stacked(parts), tuple(chosen), notes=notes + assumed_order(chosen))
+    notes += tuple(
+        f"{name or 'the module'}: batch_first=False, it takes [T, B, I] and a session [B, T, I]"
+        for name, one in chosen.items()
+        if not getattr(one, "batch_first", True)
+    )
+    return FileContents(
+        stacked(parts), tuple(chosen), notes=notes + assumed_order(chosen), of_torch=True
+    )
 
 
 def _class_name(kind: type) -> str:
@@ -205,7 +212,7 @@ def read_mapping(found: Mapping[Any, Any], options: ReadOptions, of: str) -> Fil
         )
     notes += _states_among({key: 0 for place in chosen.values() for key in place.state})
     notes += assumed_order(chosen)
-    return FileContents(stacked(parts), tuple(chosen), notes=tuple(notes))
+    return FileContents(stacked(parts), tuple(chosen), notes=tuple(notes), of_torch=True)
 
 
 def _states_among(names: Iterable[Any]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ class Format:
       rows: whether its matrices are those of W·x, [G · H, n], with the gates as blocks of rows,
         and not those of x·W, [n, G · H].
       has: the features that it has, of cell_clip, zoneout_h, zoneout_c, activation (relu in the
-        place of tanh), hard_sigmoid, peepholes, projection and initial_state (h0 and c0).
+        place of tanh), hard_sigmoid, peepholes, projection and "h0 and c0".
       hard_sigmoid: the slope of its hard sigmoid; 0 for any.
       reset_after: of a gru; None if it has both forms.
       uniform: "directions" if the layers of a stack all have one or all have two; "sizes" if they
@@ -84,13 +84,17 @@ class Format:
                 f"{self.reset_after}); these weights reset {other} it, which computes another "
                 "candidate from the same numbers"
             )
-        for option in ("cell_clip", "zoneout_h", "zoneout_c", "activation", "hard_sigmoid"):
+        for option in ("cell_clip", "zoneout_h", "zoneout_c", "hard_sigmoid"):
             value = getattr(weights, option)
-            if value != OPTIONS[option].default and option not in self.has:
-                value = value if isinstance(value, str) else f"{value:g}"
+            if value and option not in self.has:
                 raise UnsupportedError(
-                    f"{self.name} has no {option}, here it is {value}{self._hint(option)}"
+                    f"{self.name} has no {option}, here it is {value:g}{self._hint(option)}"
                 )
+        if weights.activation != OPTIONS["activation"].default and "activation" not in self.has:
+            raise UnsupportedError(
+                f"{self.name} has no activation but tanh, here it is {weights.activation}"
+                f"{self._hint('activation')}"
+            )
         if self.hard_sigmoid and weights.hard_sigmoid not in (0.0, self.hard_sigmoid):
             raise UnsupportedError(
                 f"the hard sigmoid of {self.name} has the slope {self.hard_sigmoid:g}, here it is "
@@ -109,7 +113,7 @@ class Format:
             features = {
                 "peepholes": one.peepholes is not None,
                 "projection": one.w_p is not None,
-                "initial_state": one.h0 is not None or one.c0 is not None,
+                "h0 and c0": one.h0 is not None or one.c0 is not None,
             }
             for what, is_there in features.items():
                 if is_there and what not in self.has:
@@ -136,7 +140,14 @@ class Format:
             )
 
     def _hint(self, feature: str) -> str:
-        return f"; {self.hints[feature]}" if feature in self.hints else ""
+        hints = {"h0 and c0": _WITHOUT_STATES, **self.hints}
+        return f"; {hints[feature]}" if feature in hints else ""
+
+
+_WITHOUT_STATES = (
+    "dataclasses.replace(direction, h0=None, c0=None) leaves them out, to be given as the initial "
+    "state of each call"
+)
 
 
 def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np.ndarray:
@@ -208,7 +219,7 @@ ONNX = Format(
     "ONNX",
     orders={"lstm": "iofc", "gru": "urc"},
     rows=True,
-    has=("activation", "hard_sigmoid", "peepholes", "initial_state"),
+    has=("activation", "hard_sigmoid", "peepholes", "h0 and c0"),
     hints={"cell_clip": "its clip bounds the pre-activations, not the cell state"},
 )
 

@@ -130,8 +130,6 @@ def read_node(found: NamedNode) -> OnnxLayer:
         for what, value in states.items()
         if value is None
     ]
-    if attributes.get("layout"):
-        notes.append(f"{found.name}: layout 1, the node's sequences are [B, T, I], is not recorded")
     return OnnxLayer(op_type, arrays, attributes, states, found.name, tuple(notes))
 
 

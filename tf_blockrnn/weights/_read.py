@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tf_blockrnn.weights._file_format import FileContents, ReadOptions, UsageError
@@ -82,6 +82,7 @@ def read(
       >>> weights.read(model, layer="gru").layers[0].forward.units
       4
     """
+    check_options("read", options)
     contents = contents_of(source, layer, options)
     if contents.reverse:
         _warn(
@@ -108,6 +109,16 @@ def _as_keywords(text: str) -> str:
     return re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda match: match[1].replace("-", "_") + "=", text)
 
 
+def check_options(where: str, options: Iterable[str]) -> None:
+    """Refuses arguments of a function that are none of the options of `read`."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise TypeError(
+                f"{where} got an unexpected argument, {name!r}; what a source does not record are "
+                f"{', '.join(_OPTIONS)}"
+            )
+
+
 def contents_of(
     source: Any, layer: str | Sequence[str] | None, options: Mapping[str, Any]
 ) -> FileContents:
@@ -116,14 +127,15 @@ def contents_of(
     Raises:
       What `read` does.
     """
-    for name in options:
-        if name not in _OPTIONS:
-            raise TypeError(f"the options are layer, {', '.join(_OPTIONS)}; got {name!r}")
-    names = layer.split(",") if isinstance(layer, str) else layer or ()
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"layer must be a name or a sequence of names, got {layer!r}")
+    names = layer.split(",") if isinstance(layer, str) else layer
+    if not (
+        names is None
+        or (isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names))
+    ):
+        raise TypeError(f"layer must be a name or a list of names, got {layer!r}")
     try:
-        return _contents_of(source, ReadOptions(layers=tuple(names), **options))
+        layers = tuple(name.strip() for name in names or ())
+        return _contents_of(source, ReadOptions(layers=layers, **options))
     except UsageError as error:
         raise ValueError(_as_keywords(str(error))) from error
 

@@ -135,7 +135,8 @@ EngineFunctions<T> MakeEngineFunctions() {
   return TableOf<T>(CpuEngineArgs());
 }
 
-// The epilogues of other activations.
+// The epilogues of other activations. A prefix cannot be in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define BLOCKRNN_OTHER_ACTIVATIONS(prefix)                              \
   prefix template void                                                  \
   LstmEpilogue<float>::Cells<OtherActivations<Vec<float>>, true, true>( \
@@ -148,6 +149,7 @@ EngineFunctions<T> MakeEngineFunctions() {
       int64_t, const GateTile<float>&) const;                           \
   prefix template void GruAfterEpilogue<float>::OtherCells(             \
       int64_t, const GateTile<float>&, const RowView<float>&) const;
+// NOLINTEND(bugprone-macro-parentheses)
 BLOCKRNN_OTHER_ACTIVATIONS(extern)
 
 extern template EngineFunctions<Eigen::half> MakeEngineFunctions();
