@@ -150,15 +150,48 @@ def test_modules_of_pytorch():
         Session(torch.nn.Linear(2, 3))
 
 
+LSTM = {"weight_ih_l0": np.ones([12, 2]), "weight_hh_l0": np.ones([12, 3])}
+
+
+def nested(depth: int, of: Any) -> dict[str, Any]:
+    for _ in range(depth):
+        of = {"in": of}
+    return of
+
+
+@pytest.mark.parametrize(
+    "found", [{"models": [LSTM]}, {"step": (1, [{"net": LSTM}])}, nested(5000, LSTM)]
+)
+@pytest.mark.filterwarnings("ignore::tf_blockrnn.weights.AssumptionWarning")
+def test_state_dicts_at_any_depth(found):
+    assert weights.read(found) == weights.from_torch(LSTM)
+
+
+def test_layers_in_lists_have_numbers():
+    with pytest.raises(ValueError, match="several recurrent layers: models/0, models/1"):
+        weights.read({"models": [LSTM, dict(LSTM)]})
+
+
+def test_mappings_with_more_paths_than_can_be_followed(tmp_path):
+    import torch
+
+    found: dict[str, Any] = {}
+    found |= {f"k{i}": found for i in range(12)} | {"list": [found]}
+    torch.save(found, tmp_path / "paths.pt")
+    with pytest.raises(ValueError, match="no recurrent layer with PyTorch's names"):
+        Session(tmp_path / "paths.pt")
+    with pytest.raises(ValueError, match="more than 100000 nested mappings: pass the state dict"):
+        weights.read({"all": [{} for _ in range(100_000)]})
+
+
 def test_options_that_do_not_apply():
-    lstm = {"weight_ih_l0": np.ones([12, 2]), "weight_hh_l0": np.ones([12, 3])}
     with pytest.raises(ValueError, match="source: reset= does not apply to a mapping"):
-        Session(lstm, reset="after")
+        Session(LSTM, reset="after")
     with pytest.raises(ValueError, match="reset= must be before or after, got 'later'"):
-        weights.read(lstm, reset="later")
+        weights.read(LSTM, reset="later")
     for function, words in ((weights.read, "read"), (Session, "Session")):
         with pytest.raises(TypeError, match=f"^{words} got an unexpected argument, 'thread'; what"):
-            function(lstm, thread=2)
+            function(LSTM, thread=2)
     for layer in (0, 5, [1]):
         with pytest.raises(TypeError, match="layer must be a name or a list of names, got"):
-            Session(lstm, layer=layer)
+            Session(LSTM, layer=layer)

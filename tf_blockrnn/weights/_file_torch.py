@@ -31,7 +31,7 @@ _OWN = re.compile(rf"(.*?)(({_ARRAYS})(_l\d+(_reverse)?)?|gamma)")
 _STATE = re.compile(
     r"(.*[._])?([hc]_?0|([hc]|hidden|cell|state)_?init|init(ial)?_?(h|c|hidden|cell|states?))"
 )
-_DEPTH = 8  # of mappings in a checkpoint
+_MOST_MAPPINGS = 100_000  # in a checkpoint
 _MOST_NAMES = 12  # in an error
 
 
@@ -68,7 +68,8 @@ def _kind_of_archive(path: str) -> str | None:
         return None
     if "archive_format" in names:
         return "torch.export"
-    return "TorchScript" if any(name.startswith("code/") for name in names) else None
+    has_code = "constants.pkl" in names and any(name.startswith("code/") for name in names)
+    return "TorchScript" if has_code else None
 
 
 def read_torch(path: str, options: ReadOptions) -> FileContents:
@@ -149,20 +150,57 @@ def _is_of_haste(place: _Place) -> bool:
     return all(f"{place.prefix}{name}" in place.state for name in names)
 
 
+class _Link(NamedTuple):
+    """The last key of those that lead to a nested mapping; None leads to the outermost one."""
+
+    before: _Link | None
+    key: Any
+
+
+def _path(link: _Link | None) -> str:
+    keys = []
+    while link is not None:
+        keys.append(f"{link.key}/")
+        link = link.before
+    return "".join(reversed(keys))
+
+
 def _state_dicts(
-    found: Mapping[Any, Any], where: str = "", depth: int = _DEPTH
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The mappings of names to arrays, at any depth, with the names that lead to them."""
-    yield where, {key: one for key, one in found.items() if not isinstance(one, Mapping)}
-    for key, value in found.items():
-        if isinstance(value, Mapping) and depth:
-            yield from _state_dicts(value, f"{where}{key}/", depth - 1)
+    found: Mapping[Any, Any], of: str
+) -> Iterator[tuple[_Link | None, Mapping[Any, Any]]]:
+    """The mappings of names to arrays, at any depth, also in lists, and what leads to them.
+
+    Each object is visited once, at the first of the paths that lead to it: a file of a few bytes
+    may have more paths than can be followed, or endless ones.
+    """
+    # Has the objects themselves, so that none of their ids is used again.
+    seen: dict[int, Any] = {}
+    mappings, stack = 0, [(None, found)]
+    while stack:
+        link, one = stack.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        items = list(one.items() if isinstance(one, Mapping) else enumerate(one))
+        if isinstance(one, Mapping):
+            mappings += 1
+            if mappings > _MOST_MAPPINGS:
+                raise UsageError(
+                    f"{of} has more than {_MOST_MAPPINGS} nested mappings: pass the state dict "
+                    "alone, or save it in a file of its own"
+                )
+            yield link, {key: value for key, value in items if not isinstance(value, Mapping)}
+        stack += [
+            (_Link(link, key), value)
+            for key, value in reversed(items)
+            if isinstance(value, (Mapping, list, tuple))
+        ]
 
 
-def _places(found: Mapping[Any, Any]) -> dict[str, _Place]:
+def _places(found: Mapping[Any, Any], of: str) -> dict[str, _Place]:
     """The layers by name; of a nested mapping with several, a name begins with where it is."""
     by_state = []
-    for where, state in _state_dicts(found):
+    for link, state in _state_dicts(found, of):
         matches = (_OWN.fullmatch(key) for key in state if isinstance(key, str))
         places = {
             match[1]: _Place(state, match[1])
@@ -170,7 +208,7 @@ def _places(found: Mapping[Any, Any]) -> dict[str, _Place]:
             if match and (match[3] or _is_of_haste(_Place(state, match[1])))
         }
         if places:
-            by_state.append((where, places))
+            by_state.append((_path(link), places))
     return {
         ((where if len(by_state) > 1 else "") + prefix).rstrip("./"): place
         for where, places in by_state
@@ -180,7 +218,7 @@ def _places(found: Mapping[Any, Any]) -> dict[str, _Place]:
 
 def _none_error(found: Mapping[Any, Any], of: str) -> ValueError:
     """The error for a mapping without recurrent weights: what it has instead."""
-    if foreign := [key for _, state in _state_dicts(found) for key in state if is_foreign(key)]:
+    if foreign := [key for _, state in _state_dicts(found, of) for key in state if is_foreign(key)]:
         return foreign_error(foreign[0])
     shown = ", ".join(repr(key) for key in list(found)[:_MOST_NAMES])
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
@@ -195,7 +233,7 @@ def read_mapping(found: Mapping[Any, Any], options: ReadOptions, of: str) -> Fil
 
     of: what the mapping is, for errors.
     """
-    places = _places(found)
+    places = _places(found, of)
     if not places:
         raise _none_error(found, of)
     chosen = select(places, options.layers, of=of)
