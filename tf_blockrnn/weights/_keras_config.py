@@ -59,10 +59,17 @@ class ConfigLayer(KerasLayer):
       found: the config, with its class.
       place: its path in Keras 3's files of weights.
       version: of the Keras that wrote the file: (major, minor).
+      in_bidirectional: whether it is anywhere in a Bidirectional.
       read: set when the file with the weights is open; returns those of a cell.
     """
 
-    def __init__(self, found: Mapping[str, Any], place: str, version: tuple[int, int]):
+    def __init__(
+        self,
+        found: Mapping[str, Any],
+        place: str,
+        version: tuple[int, int],
+        in_bidirectional: bool = False,
+    ):
         self.class_name, self.is_own = _class_of(found)
         config = found["config"]
         if isinstance(config, list):  # a Sequential until Keras 2.2.2
@@ -71,19 +78,25 @@ class ConfigLayer(KerasLayer):
         self.name = config.get("name") or self.class_name
         self.kind = self.class_name if self.is_own else ""
         self.place, self.version = place, version
+        if self.kind == "Bidirectional" and in_bidirectional:
+            # Such configs could describe more layers than memory can hold: each has its layer
+            # twice if there is no config of the backward one.
+            raise UnsupportedError(f"{self.name}: a Bidirectional in another is not supported")
+        self._in_bidirectional = in_bidirectional or self.kind == "Bidirectional"
         self.calls: list[Call] = []
         self.inputs: tuple[Tensor, ...] = ()
         self.outputs: tuple[Tensor, ...] = ()
         self.read: Callable[[str], list[np.ndarray]] | None = None
-        self._inner = {
-            name: ConfigLayer(one, f"{place}/{name}".lstrip("/"), version)
-            for name, one in self._configs()
-        }
+        self._inner = {name: self._made(one, f"{place}/{name}") for name, one in self._configs()}
         self._lists = {
             name: self._all(name, config[name]) for name in ("layers", "cells") if name in config
         }
         if "layers" in self._lists:
             _connect(self, self._lists["layers"])
+
+    def _made(self, found: Mapping[str, Any], place: str) -> ConfigLayer:
+        """A layer in this one."""
+        return ConfigLayer(found, place.lstrip("/"), self.version, self._in_bidirectional)
 
     def _configs(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         config = self.config
@@ -109,7 +122,7 @@ class ConfigLayer(KerasLayer):
             name = _snake_case(_class_of(found)[0])
             number, seen[name] = seen[name], seen[name] + 1
             path = f"{self.place}/{attribute}/{name}{f'_{number}' if number else ''}"
-            layers.append(ConfigLayer(found, path.lstrip("/"), self.version))
+            layers.append(self._made(found, path))
         return layers
 
     def get(self, attribute: str, default: Any = None) -> Any:

@@ -14,7 +14,7 @@ have its value, which no stack does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tf_blockrnn.weights._checks import UnsupportedError
@@ -59,64 +59,92 @@ def _models(layer: KerasLayer) -> Iterator[KerasLayer]:
 
 
 class _Graph:
-    """The calls of a model's layers, or of single layers if the model is not known."""
+    """The calls of a model's layers, or of single layers if the model is not known.
+
+    A tensor's origins are the sources of its values in the model whose layers compute it, and the
+    inputs of that model. Those of each tensor are found once, whatever the number of paths to it.
+    """
 
     def __init__(self, model: KerasLayer | None):
         self._models = list(_models(model)) if model is not None else []
+        self._found: dict[Tensor, dict[_Source | Tensor, None] | None] = {}
 
     def sources(self, layer: KerasLayer) -> Iterator[_Source]:
-        """What computes the input of a layer, for each of its calls."""
-        for call in layer.calls:
-            yield from self._trace(call.first[:1], ())
+        """What computes the input of a layer, in any of its calls."""
+        pending = [one for call in layer.calls for one in self._origins(call.first[:1])]
+        seen = set()
+        while pending:
+            one = pending.pop(0)
+            if one in seen:
+                continue
+            seen.add(one)
+            if isinstance(one, _Source):
+                yield one
+            else:  # an input of the layer's model: the arguments of all calls of that
+                calls = [call for model in self._models for call in model.calls]
+                pending += self._origins_above(one, calls)
 
-    def _trace(self, tensors: Sequence[Tensor], calls: tuple[Call, ...]) -> Iterator[_Source]:
-        """What computes the only tensor of a sequence.
-
-        `calls` are those of the models whose layers are being traced, from the outermost one.
-        """
+    def _origins(self, tensors: Sequence[Tensor]) -> Iterable[_Source | Tensor]:
+        """Those of the only tensor of a sequence."""
         if not tensors or tensors[0].layer is None:
-            yield _Source(None)
-            return
+            return [_Source(None)]
         tensor = tensors[0]
         if tensor.layer.kind == "InputLayer":
-            yield from self._above(tensor, calls)
-            return
-        for call in _called(tensor):
-            if tensor.layer.outputs:
-                inner = tensor.layer.outputs[tensor.output]
-                yield from self._trace([inner], (*calls, call))
-            elif _returns_its_input(call):
-                yield from self._trace(call.first[:1], calls)
-            else:
-                yield _Source(call, tensor.output)
+            return [tensor]
+        if tensor not in self._found:
+            self._found[tensor] = None
+            self._found[tensor] = {
+                one: None for call in _called(tensor) for one in self._origins_of(tensor, call)
+            }
+        found = self._found[tensor]
+        if found is None:
+            raise UnsupportedError(
+                f"the model does not record which call of {tensor.layer.name} takes the outputs of "
+                "which, so it is not known whether recurrent layers are a stack; they can be read "
+                "one by one"
+            )
+        return found
 
-    def _above(self, tensor: Tensor, calls: tuple[Call, ...]) -> Iterator[_Source]:
-        """Continues from an input of a model to the argument of the model's call."""
-        found = False
-        for call in calls[-1:] or [call for model in self._models for call in model.calls]:
-            for number, one in enumerate(call.layer.inputs):
-                if one.layer == tensor.layer:
-                    found = True
-                    yield from self._trace(call.first[number : number + 1], calls[:-1])
-        if not found:
-            yield _Source(None)
+    def _origins_of(self, tensor: Tensor, call: Call) -> Iterator[_Source | Tensor]:
+        """Those of an output of a call."""
+        if tensor.layer.outputs:
+            for one in self._origins([tensor.layer.outputs[tensor.output]]):
+                if isinstance(one, _Source):
+                    yield one
+                else:
+                    yield from self._origins_above(one, [call])
+        elif _returns_its_input(call):
+            yield from self._origins(call.first[:1])
+        else:
+            yield _Source(call, tensor.output)
+
+    def _origins_above(self, tensor: Tensor, calls: Sequence[Call]) -> Iterator[_Source | Tensor]:
+        """Those of the arguments that calls of a model have for one of its inputs."""
+        arguments = [
+            call.first[number : number + 1]
+            for call in calls
+            for number, one in enumerate(call.layer.inputs)
+            if one.layer == tensor.layer
+        ]
+        for argument in arguments or [()]:
+            yield from self._origins(argument)
 
 
 def _described(layer: KerasLayer) -> str:
     return f"{layer.name} ({layer.class_name})"
 
 
-def _way(source: Call, below: KerasLayer) -> list[str] | None:
+def _path(source: Call, below: KerasLayer) -> list[str] | None:
     """The calls from a layer to a source, from the source down; None if there is no path."""
     seen, queue = {source.layer}, [(source, [_described(source.layer)])]
     while queue:
-        call, way = queue.pop(0)
+        call, path = queue.pop(0)
         for tensor in call.inputs:
             if tensor.layer == below:
-                return way
+                return path
             if tensor.layer is not None and tensor.layer not in seen:
                 seen.add(tensor.layer)
-                queue += [(one, [*way, _described(one.layer)]) for one in _called(tensor)]
+                queue += [(one, [*path, _described(one.layer)]) for one in _called(tensor)]
     return None
 
 
@@ -128,8 +156,8 @@ def _check_source(source: _Source, below: KerasLayer, above: KerasLayer) -> None
         cause = "it takes an input of its model"
     elif source.call.layer == below:
         cause = "it takes its last state"
-    elif way := _way(source.call, below):
-        cause = f"between them is {', then '.join(reversed(way))}"
+    elif path := _path(source.call, below):
+        cause = f"between them is {', then '.join(reversed(path))}"
     else:
         cause = f"it takes those of {_described(source.call.layer)}"
     raise UnsupportedError(
