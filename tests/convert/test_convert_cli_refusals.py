@@ -117,7 +117,7 @@ def test_failures(convert, files):
         ("in.npz", b"PK\1\2", 6, 255, "not an intact .npz file: zip file version 25.5"),
         ("in.onnx", b"\x10\x01B\x07gru_0.W", 1, 65, "'gru_0.W' has an unknown data_type, 65"),
         ("in.weights.h5", b"SNOD", 0, 0, "not an intact HDF5 file: "),
-        ("in.h5", b"SNOD", 0, 0, "not an intact Keras model: "),
+        ("in.h5", b"SNOD", 0, 0, "not an intact HDF5 file: "),
         # The size of the type of the attribute.
         ("in.h5", b"model_config\0", 31, 64, "not an intact HDF5 file: "),
         ("in.h5", b'class_name": "GRU"', 0, ord("m"), "not an intact Keras model: class_name"),

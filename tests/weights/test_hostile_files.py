@@ -8,6 +8,7 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
+from helpers.convert_command import damage
 
 from tf_blockrnn import weights
 
@@ -99,3 +100,101 @@ def test_a_model_that_takes_its_own_outputs_is_refused(tmp_path):
     keras_2_model(tmp_path / "m.h5", layers, **graph)
     with pytest.raises(weights.UnsupportedError, match="not record which call of twice"):
         weights.read(tmp_path / "m.h5", layer="below,above")
+
+
+def huge(group):
+    group.create_dataset("kernel:0", (2**36,), "f4", chunks=(1000,), compression="gzip")
+
+
+def external(group):
+    group.create_dataset("kernel:0", (4,), "u1", external=[(__file__, 0, 4)])
+
+
+def virtual(group):
+    layout = h5py.VirtualLayout((4,), "f4")
+    layout[:] = h5py.VirtualSource("another.h5", "x", (4,))
+    group.create_virtual_dataset("kernel:0", layout)
+
+
+def link(group):
+    group["kernel:0"] = h5py.ExternalLink("another.h5", "x")
+
+
+def text(group):
+    group["kernel:0"] = np.array(["a", "b"], h5py.string_dtype())
+
+
+@pytest.mark.parametrize("of_model", [False, True])
+@pytest.mark.parametrize(
+    ("add", "words"),
+    [
+        (huge, "declares arrays of 2748779"),
+        (external, "kernel:0 has its values in another file"),
+        (virtual, "kernel:0 has its values in another file"),
+        (link, "kernel:0 is a link to another file"),
+        (text, "kernel:0 must have numbers, got object"),
+    ],
+)
+def test_hdf5_that_has_no_arrays_of_its_own(add, words, of_model, tmp_path):
+    path = tmp_path / "m.h5"
+    keras_2_model(path, [layer("GRU", "gru", units=3)])
+    with h5py.File(path, "r+") as file:
+        if not of_model:
+            del file.attrs["model_config"]
+        del file["model_weights/gru/kernel:0"]
+        add(file["model_weights/gru"])
+    with pytest.raises(ValueError, match=words):
+        weights.read(path)
+
+
+def keras_3_model(path, **members) -> None:
+    config = layer("Sequential", "m", layers=[layer("GRU", "gru", units=3)])
+    members = {"config": json.dumps(config), "metadata": '{"keras_version": "3.0.0"}', **members}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr("model.weights.h5" if name == "h5" else f"{name}.json", content)
+
+
+def test_keras_archives_of_large_members(tmp_path):
+    with h5py.File(tmp_path / "weights.h5", "w") as file:
+        huge(file.create_group("layers/gru/cell/vars"))
+    keras_3_model(tmp_path / "m.keras", h5=(tmp_path / "weights.h5").read_bytes())
+    with pytest.raises(ValueError, match="declares arrays of 2748779"):
+        weights.read(tmp_path / "m.keras")
+    keras_3_model(tmp_path / "m.keras", config=b" " * (2**26 + 1))
+    with pytest.raises(ValueError, match=r"config\.json has 67108865 bytes, more than"):
+        weights.read(tmp_path / "m.keras")
+
+
+@pytest.mark.parametrize("ending", [".h5", ".weights.h5", ".keras", ".hdf5"])
+@pytest.mark.parametrize("size", [0, 1000])
+def test_files_without_their_end(ending, size, tmp_path):
+    keras_2_model(tmp_path / "m.h5", [layer("GRU", "gru", units=3)])
+    path = tmp_path / f"cut{ending}"
+    path.write_bytes((tmp_path / "m.h5").read_bytes()[:size])
+    with pytest.raises(ValueError, match="the file is not an intact (HDF5 file|Keras model): "):
+        weights.read(path)
+
+
+def with_member(path, name, content) -> None:
+    weights.to_npz(
+        weights.read({"weight_ih_l0": np.ones([9, 2]), "weight_hh_l0": np.ones([9, 3])}), path
+    )
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+
+
+@pytest.mark.filterwarnings("ignore::tf_blockrnn.weights.AssumptionWarning")
+def test_npz_that_declares_more_than_it_has(tmp_path):
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d,)}\n" % 2**60
+    array = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header
+    with_member(tmp_path / "m.npz", "layers.0.forward.h0.npy", array)
+    with pytest.raises(ValueError, match=r"incomplete: layers.0.forward.h0.npy has 0 bytes for"):
+        weights.read(tmp_path / "m.npz")
+    (tmp_path / "array.npz").write_bytes(array)
+    with pytest.raises(ValueError, match="not an intact .npz file: "):
+        weights.read(tmp_path / "array.npz")
+    with_member(tmp_path / "m.npz", "layers.0.forward.h0.npy", b"")
+    damage(tmp_path / "m.npz", b"PK\1\2", 27, 127)  # its size, when decompressed
+    with pytest.raises(ValueError, match="bytes and declares arrays of 213"):
+        weights.read(tmp_path / "m.npz")

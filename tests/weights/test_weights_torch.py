@@ -40,6 +40,14 @@ def test_cells(cell):
     assert same_state(written, numpy_state(module)) and same_state(written, numpy_state(other))
 
 
+def test_modules_without_values():
+    module, filled = torch.nn.GRU(3, 4, device="meta"), torch.nn.GRU(3, 4)
+    with pytest.raises(ValueError, match="weight_ih_l0 is on the device meta, .* assign=True"):
+        weights.from_torch(module)
+    module.load_state_dict(filled.state_dict(), assign=True)
+    assert weights.from_torch(module) == weights.from_torch(filled)
+
+
 def test_prefix():
     class Model(torch.nn.Module):
         def __init__(self):

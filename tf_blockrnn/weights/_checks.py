@@ -89,12 +89,32 @@ def intact(what: str, *raised: type[Exception]) -> Iterator[None]:
 
     Args:
       what: the format of the file, for the message.
-      raised: what the reader raises for a corrupt file in addition to OSError and ValueError.
+      raised: what the reader raises for a corrupt file in addition to ValueError, and to OSError
+        without a number: those with one are of the operating system.
     """
     try:
         yield
-    except raised as error:
+    except (OSError, *raised) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise ValueError(f"the file is not an intact {what}: {first_line(error)}") from error
+
+
+# The largest ratio of deflate, the compression of zip archives and HDF5.
+_MOST_EXPANSION = 1032
+
+
+def check_expansion(declared: int, size: int) -> None:
+    """Refuses a file that declares more bytes than its own, of the size, can be when decompressed.
+
+    So what a reader allocates is bounded by what was sent. HDF5 returns zeros for what a file
+    declares and does not have, and the members of an archive may overlap.
+    """
+    if declared > _MOST_EXPANSION * size:
+        raise ValueError(
+            f"the file has {size} bytes and declares arrays of {declared}, more than "
+            f"{_MOST_EXPANSION} times as many, which is the most that compression achieves"
+        )
 
 
 def stack_per_direction(where: str) -> UnsupportedError:
@@ -183,12 +203,17 @@ def bfloat16() -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16)
 
 
-def to_array(tensor: Any) -> np.ndarray:
+def to_array(tensor: Any, name: str = "the tensor") -> np.ndarray:
     """A tensor of PyTorch, or what NumPy takes for an array; numpy() does not support bfloat16."""
     if not hasattr(tensor, "detach"):
         return np.asarray(tensor)
     import torch
 
+    if tensor.is_meta:
+        raise ValueError(
+            f"{name} is on the device meta, which has shapes without values: load the module's "
+            "state dict, with assign=True, before its weights are read"
+        )
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(bfloat16())

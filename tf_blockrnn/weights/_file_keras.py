@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError, intact
+from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._file_format import (
     FileContents,
     Job,
@@ -19,7 +19,7 @@ from tf_blockrnn.weights._file_format import (
     select,
     stacked,
 )
-from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, units_of
+from tf_blockrnn.weights._h5 import H5Layer, layers_of, open_h5, units_of
 from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, has_two_biases
 from tf_blockrnn.weights._keras_files import keras_model, version_of
 from tf_blockrnn.weights._keras_graph import check_stack
@@ -87,16 +87,12 @@ def read_keras_layers(sources: Sequence[Any], options: ReadOptions) -> FileConte
 
 def has_model(path: str) -> bool:
     """Whether an HDF5 file is a complete model, and not weights alone."""
-    import h5py
-
-    with h5py.File(path, "r") as file, intact("HDF5 file", *DAMAGE):
+    with open_h5(path) as file:
         return "model_config" in file.attrs
 
 
 def read_h5(path: str, options: ReadOptions) -> FileContents:
-    import h5py
-
-    with h5py.File(path, "r") as file:
+    with open_h5(path) as file:
         version = file.attrs.get("keras_version", "")
         chosen = select(layers_of(file), options.layers)
     version = version.decode() if isinstance(version, bytes) else str(version)

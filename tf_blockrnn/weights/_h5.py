@@ -18,16 +18,26 @@ two directions of one layer would silently become another network.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import math
+import os
 import re
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError, bfloat16, intact, stack_per_direction
+from tf_blockrnn.weights._checks import (
+    UnsupportedError,
+    bfloat16,
+    check_expansion,
+    intact,
+    stack_per_direction,
+)
 from tf_blockrnn.weights._formats import KERAS_HARD_SIGMOID
 
-# What h5py raises for a corrupt file in addition to OSError and ValueError.
+# What h5py raises for a corrupt file in addition to OSError without a number and ValueError.
 DAMAGE = (KeyError, RuntimeError)
 
 _KERAS_2_ARRAYS = ("kernel", "recurrent_kernel", "bias")
@@ -41,8 +51,59 @@ _KERAS_2_CELL = re.compile(
 )
 
 
+@contextlib.contextmanager
+def open_h5(path: str, member: IO[bytes] | None = None) -> Iterator[Any]:
+    """An h5py.File of the file, or of the member of the archive at the path.
+
+    Raises:
+      ValueError: it is not intact, refers to another file, or declares more than it can have.
+    """
+    import h5py
+
+    with intact("HDF5 file", *DAMAGE), h5py.File(member or path, "r") as file:
+        _check_links(file)
+        _check_datasets(file, os.path.getsize(path))
+        yield file
+
+
+def _check_links(file: Any) -> None:
+    """Refuses links that h5py would follow into other files."""
+    from h5py import h5l
+
+    def visit(name: bytes, link: Any) -> bytes | None:
+        return None if link.type in (h5l.TYPE_HARD, h5l.TYPE_SOFT) else name
+
+    found = file.id.links.visit(visit, info=True)  # the first result that is not None
+    if found is not None:
+        raise ValueError(f"{_text(found)} is a link to another file, which is not read")
+
+
+def _check_datasets(file: Any, size: int) -> None:
+    """Refuses datasets that are in other files, or larger than the file can have."""
+    declared = 0
+
+    def visit(path: str, one: Any) -> None:
+        nonlocal declared
+        if not hasattr(one, "shape"):
+            return
+        if one.external or one.is_virtual:
+            raise ValueError(f"{path} has its values in another file, which is not read")
+        # A chunk is decompressed at once, also where the array is smaller.
+        shapes = (one.shape or (), one.chunks or ())
+        declared += max(map(math.prod, shapes)) * one.dtype.itemsize
+
+    file.visititems(visit)
+    check_expansion(declared, size)
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode(errors="replace") if isinstance(name, bytes) else name
+
+
 def read_array(dataset: Any) -> np.ndarray:
-    """A dataset; HDF5 has no bfloat16."""
+    """A dataset of an `open_h5`; HDF5 has no bfloat16."""
+    if dataset.dtype.hasobject:  # whose values may be larger than what the file declares
+        raise ValueError(f"{_text(dataset.name)} must have numbers, got {dataset.dtype}")
     array = dataset[()]
     return array.view(bfloat16()) if dataset.attrs.get("dtype") == "bfloat16" else array
 
@@ -154,8 +215,7 @@ def _groups(file: Any) -> dict[str, _Group]:
         if parent:
             groups[parent].arrays[leaf.removesuffix(":0")] = read_array(value)
 
-    with intact("HDF5 file", *DAMAGE):
-        file.visititems(visit)
+    file.visititems(visit)
     return groups
 
 

@@ -48,7 +48,8 @@ def read(
     one recognizes the form, finds the recurrent layers in it by name, and warns of what it assumes.
 
     Args:
-      source: the path of a file that `python -m tf_blockrnn convert` reads; a Keras layer, a list
+      source: the path of a file that `python -m tf_blockrnn convert` reads, of which nothing is
+        executed but what a TorchScript archive defines for its loading; a Keras layer, a list
         of them or a model, of Keras 3 or tf_keras; a torch.nn.Module, also one made by TorchScript,
         that is or has an LSTM, GRU or RNN; a state dict, or a mapping that has one at any depth; an
         onnx.ModelProto; or `RecurrentWeights`, which are returned.

@@ -50,7 +50,7 @@ def _named(source: Any, prefix: str) -> dict[str, np.ndarray]:
     if missing := [name for name in ("kernel", "bias", "gamma") if name not in below]:
         under = f" under the prefix {prefix!r}" if prefix else ""
         raise ValueError(f"from_haste: there is no {missing[0]}{under}")
-    return {name: to_array(value) for name, value in below.items()}
+    return {name: to_array(value, name) for name, value in below.items()}
 
 
 def _of_one(source: Any, prefix: str) -> tuple[str, DirectionWeights]:

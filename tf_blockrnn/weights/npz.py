@@ -26,6 +26,7 @@ A reader refuses arrays of other names: they may be options that change what the
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import tokenize
@@ -37,7 +38,14 @@ from typing import IO, Any
 import numpy as np
 
 from tf_blockrnn.weights._cells import NORM_CELLS, OPTIONS
-from tf_blockrnn.weights._checks import TYPES, bfloat16, intact, one_of, wrong_source
+from tf_blockrnn.weights._checks import (
+    TYPES,
+    bfloat16,
+    check_expansion,
+    intact,
+    one_of,
+    wrong_source,
+)
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 _FORMAT = "tf_blockrnn.weights"
@@ -50,7 +58,7 @@ _HEADER = {"format": str, "version": int, "cell": str, "dtype": str}
 # The kinds of NumPy's types of single values.
 _KINDS = {str: "U", int: "iu", bool: "b", float: "f"}
 
-# What NumPy raises for a corrupt file in addition to OSError and ValueError: RuntimeError for zip
+# What NumPy raises for a corrupt file in addition to ValueError: RuntimeError for zip
 # features that Python does not support, TokenError for the header of an array.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, tokenize.TokenError)
 
@@ -149,17 +157,43 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
 
 
 def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
-    with intact(".npz file", *_DAMAGE):
+    # MemoryError is that of an .npy file that declares more than it has.
+    with intact(".npz file", *_DAMAGE, MemoryError):
         found = np.load(file)  # without pickles, which could run code
+    with intact(".npz file", *_DAMAGE):
         if not isinstance(found, Mapping):
             shape = list(found.shape)
             raise ValueError(f"expected an .npz file, got an array of the shape {shape}")
         with found:
+            _check_sizes(found.zip)
             arrays = dict(found)
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # a member without a header is bytes
             raise ValueError(f"the file is incomplete: {name} is not an array")
     return arrays
+
+
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    """Refuses a file that declares more than it can have, or an array more than its member has."""
+    members = archive.infolist()
+    size = archive.fp.seek(0, os.SEEK_END)
+    check_expansion(sum(info.file_size for info in members), size)
+    headers = {(1, 0): np.lib.format.read_array_header_1_0}
+    for info in members:
+        with archive.open(info) as member:
+            try:
+                version = np.lib.format.read_magic(member)
+            except ValueError:  # no array
+                continue
+            # The header of version 3 has the form of that of 2.
+            read_header = headers.get(version, np.lib.format.read_array_header_2_0)
+            shape, _, dtype = read_header(member)
+            declared, held = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
+        if declared > held and not dtype.hasobject:
+            raise ValueError(
+                f"the file is incomplete: {info.filename} has {held} bytes for an array of "
+                f"{declared}"
+            )
 
 
 def _listed(names: Iterable[str], most: int = 6) -> str:

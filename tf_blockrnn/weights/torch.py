@@ -102,7 +102,7 @@ def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool
             unknown.append(key)
             continue
         kind, layer, backward = match.groups()
-        found.setdefault((int(layer or 0), bool(backward)), {})[kind] = to_array(value)
+        found.setdefault((int(layer or 0), bool(backward)), {})[kind] = to_array(value, key)
     if not found:
         raise _no_weights_error(state, prefix)
     if foreign := [key for key in unknown if is_foreign(key)]:
