@@ -184,6 +184,24 @@ def test_mappings_with_more_paths_than_can_be_followed(tmp_path):
         weights.read({"all": [{} for _ in range(100_000)]})
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "given", "kind"),
+    [
+        ("saved/saved_model.pb", b"\x08\x01", "saved", "a SavedModel"),
+        ("saved/saved_model.pb", b"\x08\x01", "saved/saved_model.pb", "a SavedModel"),
+        ("m.tflite", b"\x1c\0\0\0TFL3\x14\0", "m.tflite", "a TensorFlow Lite model"),
+        ("m.bin", b"\x1c\0\0\0TFL3\x14\0", "m.bin", "a TensorFlow Lite model"),
+        ("frozen.pb", b"\x0a\x02\x0a\0", "frozen.pb", "a TensorFlow graph"),
+    ],
+)
+def test_models_of_operations(name, content, given, kind, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    said = f"{given}: it is {kind}, which has operations and no layers: pass the model that it was"
+    with pytest.raises(ValueError, match=said):
+        Session(tmp_path / given)
+
+
 def test_options_that_do_not_apply():
     with pytest.raises(ValueError, match="source: reset= does not apply to a mapping"):
         Session(LSTM, reset="after")

@@ -118,6 +118,19 @@ def _by_ending(path: str) -> str | None:
     return next((key for key, kind in _SOURCES.items() if ending in kind.endings), None)
 
 
+def _of_operations(path: str) -> str | None:
+    """What a file or folder is that has operations and constants, but no layers."""
+    if os.path.isdir(path):
+        is_saved = any(os.path.exists(f"{path}/saved_model.pb{end}") for end in ("", "txt"))
+        return "a SavedModel" if is_saved else None
+    with open(path, "rb") as file:
+        if file.read(8)[4:] == b"TFL3":
+            return "a TensorFlow Lite model"
+    if re.fullmatch(r"saved_model\.pb(txt)?", os.path.basename(path)):
+        return "a SavedModel"
+    return "a TensorFlow graph" if pathlib.Path(path).suffix in (".pb", ".pbtxt") else None
+
+
 def _recognized(path: str) -> tuple[str, _Source]:
     """The path, of a checkpoint without its ending, and the kind of the file."""
     if re.search(r"\.(index|data-\d+-of-\d+)$", path):
@@ -126,11 +139,18 @@ def _recognized(path: str) -> tuple[str, _Source]:
         return path, _SOURCES["tf1"]
     if not os.path.exists(path):
         raise UsageError(f"{path}: there is no such file")
-    if os.path.isdir(path):
-        if os.path.exists(os.path.join(path, "checkpoint")):
-            return path, _SOURCES["tf1"]
+    is_folder = os.path.isdir(path)
+    if is_folder and os.path.exists(os.path.join(path, "checkpoint")):
+        return path, _SOURCES["tf1"]
+    key = None if is_folder else _by_content(path)
+    if key is None and (kind := _of_operations(path)):
+        raise UsageError(
+            f"{path}: it is {kind}, which has operations and no layers: pass the model that it was "
+            "exported from, or the .keras file of that"
+        )
+    if is_folder:
         raise UsageError(f"{path}: it is a folder without a TensorFlow 1 checkpoint")
-    key = _by_content(path) or _by_ending(path)
+    key = key or _by_ending(path)
     if key is None:
         names = dict.fromkeys(source.name for source in _SOURCES.values())
         raise UsageError(f"{path}: its content is none of {', '.join(names)}")

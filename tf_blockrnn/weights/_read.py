@@ -49,7 +49,8 @@ def read(
 
     Args:
       source: the path of a file that `python -m tf_blockrnn convert` reads, of which nothing is
-        executed but what a TorchScript archive defines for its loading; a Keras layer, a list
+        executed, except that PyTorch's loaders of TorchScript and torch.export archives can run
+        code in them: read those only from sources that you trust; a Keras layer, a list
         of them or a model, of Keras 3 or tf_keras; a torch.nn.Module, also one made by TorchScript,
         that is or has an LSTM, GRU or RNN; a state dict, or a mapping that has one at any depth; an
         onnx.ModelProto; or `RecurrentWeights`, which are returned.
