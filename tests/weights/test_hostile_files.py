@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pathlib
+import pickle
 import zipfile
 
 import h5py
@@ -12,6 +14,7 @@ from helpers.convert_command import damage
 
 from tf_blockrnn import weights
 
+FILES = pathlib.Path(__file__).parent / "files"
 GRU_ARRAYS = {"kernel:0": (3, 9), "recurrent_kernel:0": (3, 9), "bias:0": (2, 9)}
 
 
@@ -198,3 +201,18 @@ def test_npz_that_declares_more_than_it_has(tmp_path):
     damage(tmp_path / "m.npz", b"PK\1\2", 27, 127)  # its size, when decompressed
     with pytest.raises(ValueError, match="bytes and declares arrays of 213"):
         weights.read(tmp_path / "m.npz")
+
+
+def test_the_pickles_in_an_exported_archive_are_not_read(tmp_path):
+    class Ran:
+        def __reduce__(self):
+            return (pathlib.Path.touch, (tmp_path / "ran",))
+
+    path = tmp_path / "e.pt2"
+    with zipfile.ZipFile(FILES / "torch_export.pt2") as good, zipfile.ZipFile(path, "w") as file:
+        for member in good.namelist():
+            is_pickle = member.endswith("sample_inputs/model.pt")
+            file.writestr(member, pickle.dumps(Ran()) if is_pickle else good.read(member))
+    with pytest.warns(weights.AssumptionWarning):
+        assert weights.read(path).layers == weights.read(FILES / "torch_export.pt2").layers
+    assert not (tmp_path / "ran").exists()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import pickle
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tf_blockrnn.weights._checks import UnsupportedError, bfloat16, first_line, to_tensor
 from tf_blockrnn.weights._file_format import (
@@ -45,7 +49,7 @@ def _loaded(path: str) -> Any:
     kind = _kind_of_archive(path)
     try:
         if kind == "torch.export":
-            return torch.export.load(path).state_dict
+            return _exported_weights(path)
         if kind == "TorchScript":
             return torch.jit.load(path, map_location="cpu").state_dict()
         return torch.load(path, map_location="cpu", weights_only=True)
@@ -58,6 +62,35 @@ def _loaded(path: str) -> Any:
             else "the file is not a state dict, torch.save(module.state_dict(), ...), that PyTorch "
             f"can load without running code{cause}"
         ) from None
+
+
+# The types that an archive of torch.export numbers.
+_EXPORTED_TYPES = {6: "float16", 7: "float32", 8: "float64", 13: "bfloat16"}
+
+
+def _exported_weights(path: str) -> dict[str, Any]:
+    """The arrays in an archive of torch.export, whose own reader may run code of the file."""
+    with zipfile.ZipFile(path) as file:
+        members = {name.partition("/")[2]: name for name in file.namelist()}
+        listed = members.get("data/weights/model_weights_config.json")
+        if listed is None:
+            raise ValueError("it has no list of weights, as those of PyTorch before 2.9")
+        found = {}
+        for name, one in json.loads(file.read(listed))["config"].items():
+            meta = one["tensor_meta"]
+            kind = None if one["use_pickle"] else _EXPORTED_TYPES.get(meta["dtype"])
+            if kind is None:  # an integer or a packed parameter, which no recurrent layer has
+                continue
+            data = file.read(members[f"data/weights/{one['path_name']}"])
+            dtype = bfloat16() if kind == "bfloat16" else np.dtype(kind).newbyteorder("<")
+            flat = np.frombuffer(data, dtype)[meta["storage_offset"]["as_int"] :]
+            shape, strides = ([n["as_int"] for n in meta[key]] for key in ("sizes", "strides"))
+            array = flat[: math.prod(shape)].reshape(shape)
+            rows = [n // dtype.itemsize for n in array.strides]
+            if any(n > 1 and a != b for n, a, b in zip(shape, rows, strides, strict=True)):
+                raise ValueError(f"{name} is not stored row by row")
+            found[name] = array
+    return found
 
 
 def _kind_of_archive(path: str) -> str | None:

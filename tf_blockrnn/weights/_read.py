@@ -49,11 +49,11 @@ def read(
 
     Args:
       source: the path of a file that `python -m tf_blockrnn convert` reads, of which nothing is
-        executed, except that PyTorch's loaders of TorchScript and torch.export archives can run
-        code in them: read those only from sources that you trust; a Keras layer, a list
-        of them or a model, of Keras 3 or tf_keras; a torch.nn.Module, also one made by TorchScript,
-        that is or has an LSTM, GRU or RNN; a state dict, or a mapping that has one at any depth; an
-        onnx.ModelProto; or `RecurrentWeights`, which are returned.
+        executed, except that PyTorch's loader of TorchScript archives can run code in them: read
+        those only from sources that you trust; a Keras layer, a list of them or a model, of Keras 3
+        or tf_keras; a torch.nn.Module, also one made by TorchScript, that is or has an LSTM, GRU or
+        RNN; a state dict, or a mapping that has one at any depth; an onnx.ModelProto; or
+        `RecurrentWeights`, which are returned.
       layer: the name of the layer, if the source has several; several names, in a sequence or
         separated by commas, become a stack, from the input up.
       **options: what a source does not record; an option that does not apply is an error:
