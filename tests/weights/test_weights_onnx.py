@@ -143,6 +143,11 @@ UNSUPPORTED = {
         {"activations": ["HardSigmoid", "Tanh"], "activation_beta": [0.25]},
         "the beta of HardSigmoid must be 0.5",
     ),
+    "alpha": (
+        "GRU",
+        {"activations": ["HardSigmoid", "Tanh"], "activation_alpha": [0.0]},
+        "the alpha of HardSigmoid must be above 0",
+    ),
     "few": ("LSTM", {"activations": ["Sigmoid"]}, "Sigmoid, Tanh, Tanh"),
     "clip": ("LSTM", {"clip": 3.0}, "clip = 3"),
     "input_forget": ("LSTM", {"input_forget": 1}, "input_forget"),

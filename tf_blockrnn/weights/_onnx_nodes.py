@@ -32,8 +32,7 @@ _HARD_SIGMOID = "hardsigmoid"
 _ALPHA, _BETA = 0.2, 0.5  # the defaults
 _SLOPES = (0.2, 1 / 6)  # known ones; a node has them in float32
 
-# output_sequence is of the first version of the ops:
-# which outputs to return.
+# output_sequence, an attribute of the ops' first version only, tells which outputs there are.
 _KNOWN_ATTRIBUTES = {
     *("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size"),
     *("input_forget", "layout", "linear_before_reset", "output_sequence"),
@@ -218,6 +217,8 @@ def cell_of(layer: OnnxLayer, name: str) -> tuple[str, dict[str, Any]]:
     parameters = [(next(alphas, _ALPHA), next(betas, _BETA)) for f in given if f == _HARD_SIGMOID]
     if any(beta != _BETA for _, beta in parameters):
         raise UnsupportedError(f"{name}: the beta of HardSigmoid must be 0.5, got {parameters}")
+    if not all(alpha > 0 for alpha, _ in parameters):
+        raise UnsupportedError(f"{name}: the alpha of HardSigmoid must be above 0")
     slopes, cells = iter(parameters), []
     for n in range(0, len(given), len(default)):
         functions, slope = given[n : n + len(default)], 0.0

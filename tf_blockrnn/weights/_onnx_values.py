@@ -164,8 +164,8 @@ class Scope:
                 raise NotConstant(f"nothing in the model computes {wanted!r}")
             if not owner._find(wanted):
                 node = owner._producers[wanted]
-                needed = [(owner, each) for each in owner._needs(node) if each]
-                missing = [(_, each) for _, each in needed if not owner._has(each)]
+                needed = [each for each in owner._needs(node) if each]
+                missing = [(owner, each) for each in needed if not owner._has(each)]
                 if missing:
                     if id(node) in begun:
                         raise NotConstant(f"{wanted!r} depends on itself")
