@@ -203,6 +203,14 @@ def test_subclasses_that_compute_something_else():
     patched.forward = lambda x: x
     with pytest.raises(weights.UnsupportedError, match="LSTM overrides forward"):
         weights.from_torch(patched)
+    for register in ("register_forward_pre_hook", "register_forward_hook"):
+        hooked = torch.nn.LSTM(3, 4)
+        handle = getattr(hooked, register)(lambda *_: None)
+        with pytest.raises(weights.UnsupportedError, match=r"LSTM: its forward hooks \(.*lambda>"):
+            weights.from_torch(hooked)
+        assert weights.from_torch(hooked.state_dict()).cell == "lstm"
+        handle.remove()
+        assert weights.from_torch(hooked).cell == "lstm"
     mine, plain = Renamed(3), torch.nn.LSTM(3, 4)
     plain.load_state_dict(mine.state_dict())
     assert weights.from_torch(mine) == weights.from_torch(plain)

@@ -59,11 +59,26 @@ def _cell_of_module(module: Any) -> str:
         kinds = "a state dict or one of torch.nn's LSTM, GRU, RNN, LSTMCell, GRUCell, RNNCell"
         raise wrong_source("from_torch", kinds, module)
     check_overrides(module, base, type(module).__name__)
+    _check_hooks(module)
     if base in own:
         return module.mode.lower()
     if base is torch.nn.RNNCell:
         return f"rnn_{module.nonlinearity}"
     return base.__name__.removesuffix("Cell").lower()
+
+
+def _check_hooks(module: Any) -> None:
+    """Refuses a module with hooks, which may change what goes into it or comes out of it."""
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    if not hooks:
+        return
+    if foreign := next(filter(is_foreign, module.state_dict()), None):  # theirs is such a hook
+        raise foreign_error(foreign)
+    names = (getattr(one, "__qualname__", type(one).__name__) for one in hooks)
+    raise UnsupportedError(
+        f"{type(module).__name__}: its forward hooks ({', '.join(names)}) may change what it "
+        "computes; remove them, or read its state_dict(), which is without them"
+    )
 
 
 def _no_weights_error(state: Mapping[str, Any], prefix: str) -> ValueError:
