@@ -11,6 +11,7 @@ from helpers.weight_formats import run_keras
 from helpers.weight_stacks import Stack
 
 from tf_blockrnn import layers, weights
+from tf_blockrnn.layers import _fusing
 
 ONE, NONE = ("b_x",), ()
 K = keras.layers
@@ -123,6 +124,14 @@ def test_one_direction_alone_may_have_a_bias():
     x = weight_stacks.inputs(Stack("lstm"))
     want = weight_stacks.run(described, x).output
     assert_close(run_keras(layers, x), want, weight_stacks.bound(Stack("lstm", directions=2)))
+
+
+def test_a_fallback_is_reported_where_the_layers_are_asked_for(monkeypatch):
+    monkeypatch.setattr(_fusing, "_warned", set())
+    described = weight_stacks.random_weights(Stack("lstm", biases=ONE, activation="relu"))
+    with pytest.warns(UserWarning, match="falls back to Keras' own") as caught:
+        weights.to_keras_layers(described, package="tf_blockrnn")
+    assert caught[0].filename == __file__
 
 
 def test_what_a_description_cannot_hold():

@@ -114,7 +114,8 @@ def refuse_legacy_tensors(owner: Any, arguments: Sequence[Any]) -> None:
 def warn_once(owner: Any, reason: str, stacklevel: int) -> None:
     """Warns that a layer or cell runs on Keras' own operations; once for each class and reason.
 
-    It is one of this package, or a layer of plain Keras or tf_keras while `enable_keras` is on.
+    It is one of this package, or a layer of plain Keras or tf_keras while `enable_keras` is on. If
+    a function of this package made it, the warning is where that function was called.
     """
     name = type(owner).__name__
     if hasattr(type(owner), "why_not_fused"):
@@ -124,6 +125,9 @@ def warn_once(owner: Any, reason: str, stacklevel: int) -> None:
     if (name, reason) in _warned:
         return
     _warned.add((name, reason))
+    frame = sys._getframe(stacklevel)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("tf_blockrnn."):
+        frame, stacklevel = frame.f_back, stacklevel + 1
     warnings.warn(
         f"{name} {owner.name!r} falls back to Keras' own operations: {reason}. "
         "print(tf_blockrnn.report(model)) lists all layers that do, with what would change it. "
