@@ -326,8 +326,9 @@ def _stop_xla_if_refused(model: keras.Model) -> None:
 def _renew_functions(model: keras.Model) -> None:
     """Makes Keras recreate the functions that have traced the previous layers.
 
-    They are replaced, not removed: another thread may be within `predict`.
+    They are replaced, not removed: another thread may be within `predict`. Those that the user set
+    are kept.
     """
     for kind in _model_functions.KINDS:
-        if getattr(model, f"{kind}_function", None) is not None:
+        if _model_functions.is_of_keras(getattr(model, f"{kind}_function", None)):
             getattr(model, f"make_{kind}_function")(force=True)

@@ -17,15 +17,16 @@ KINDS = ("train", "test", "predict")
 _lock = threading.Lock()
 # For each class of models whether its switch is on.
 _watched: dict[type, Callable[[], bool]] = {}
-# For each model and kind, whether the switch was on when the function was made. Those that were
-# made before the switch was first turned are missing: it was off.
-_made_on: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
+# For each function whether the switch was on when it was made. Those that Keras made before the
+# switch was first turned are missing, and those that others made.
+_made_on: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def watch(model_class: type, is_on: Callable[[], bool]) -> None:
     """Makes a function anew where it is asked for and `is_on` says otherwise than when it was made.
 
-    For good: what is traced while the switch is on has to be renewed when it is off again.
+    For good: what is traced while the switch is on has to be renewed when it is off again. A
+    function that is not Keras' own, set as the model's attribute, is kept.
 
     model_class: `keras.Model`, or that of tf_keras.
     """
@@ -43,23 +44,52 @@ def to_be_renewed(model: Any) -> list[str]:
     is_on = next((on for cls, on in _watched.items() if isinstance(model, cls)), None)
     if is_on is None:
         return []
-    with _lock:
-        made_on = _made_on.get(model, {})
-    made = [kind for kind in KINDS if getattr(model, f"{kind}_function", None) is not None]
-    return [kind for kind in made if made_on.get(kind, False) != is_on()]
+    on = is_on()
+    return [kind for kind in KINDS if _is_made_on(_function_of(model, kind), not on)]
+
+
+def is_of_keras(function: Any) -> bool:
+    """Whether Keras made the function of a model, and not the user."""
+    return _is_made_on(function, True) or _is_made_on(function, False)
+
+
+def _function_of(model: Any, kind: str) -> Any:
+    return getattr(model, f"{kind}_function", None)
+
+
+def _is_made_on(function: Any, on: bool) -> bool:
+    """Whether Keras made it, while the switch was on or off."""
+    try:
+        with _lock:
+            made_on = _made_on.get(function)
+    except TypeError:  # it has no weak references or no hash, as some callable objects
+        return False
+    if made_on is None:  # then it may be from before the first switch
+        return not on and _defined_by_keras(function)
+    return made_on == on
+
+
+def _defined_by_keras(function: Any) -> bool:
+    """Whether its code is, within what TensorFlow has wrapped it in."""
+    while function is not None:
+        root = getattr(function, "__globals__", {}).get("__name__", "tensorflow").partition(".")[0]
+        if root != "tensorflow":
+            return root in ("keras", "tf_keras")
+        inner = getattr(function, "python_function", None)
+        function = inner or getattr(function, "__wrapped__", None)
+    return False
 
 
 def _renewing(kind: str, plain: Callable, is_on: Callable[[], bool]) -> Callable:
     @functools.wraps(plain)
     def make(self, force=False):
         on = is_on()
-        with _lock:
-            made_on = _made_on.setdefault(self, {})
-        kept = getattr(self, f"{kind}_function", None) is not None and not force
-        if kept and made_on.get(kind, False) == on:
+        had = _function_of(self, kind)
+        if had is not None and not force and not _is_made_on(had, not on):
             return plain(self)
-        function = plain(self, force=True)
-        made_on[kind] = on
-        return function
+        made = plain(self, force=True)
+        with _lock:
+            _made_on[_function_of(self, kind)] = on
+        return made
 
     return make

@@ -29,3 +29,21 @@ def check_traces(
     assert traces_after() == {False} and not traces_after()
     assert traces_after(on) == {True} and not traces_after(off, on)
     assert traces_after(off) == {False} and not traces_after(on, off)
+
+
+def check_own_function_is_kept(model: Any, x: Any, y: Any, report: Callable, on: Callable) -> None:
+    """A function that the user set, which calls Keras' own, survives a switch; theirs does not."""
+    model.compile("sgd", "mse")
+    model.fit(x, y, verbose=0)
+    model.predict(x, verbose=0)
+    calls, keras_function = [], model.train_function
+
+    def mine(iterator):
+        calls.append(iterator)
+        return keras_function(iterator)
+
+    model.train_function = mine
+    on()
+    assert report(model).traced_again == ("predict",)
+    model.fit(x, y, verbose=0)
+    assert model.train_function is mine and calls

@@ -244,6 +244,12 @@ def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(t
     switched.check_traces(model, use, sequence(), y, traces, tfb.enable_keras, tfb.disable_keras)
 
 
+def test_a_function_that_the_user_set_is_kept(tfb):
+    model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.GRU(UNITS)])
+    y = np.ones((BATCH, UNITS), "float32")
+    switched.check_own_function_is_kept(model, sequence(), y, tfb.report, tfb.enable_keras)
+
+
 def test_threads_switch_and_call_at_once(tf, tfb):
     layer, x = built("GRU"), tf.constant(sequence())
     want = np.asarray(layer(x))

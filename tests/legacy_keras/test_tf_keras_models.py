@@ -22,6 +22,7 @@ from helpers.legacy_keras import (
     sequence,
 )
 
+import tf_blockrnn
 from tf_blockrnn import _loader
 
 layers = tf.keras.layers  # tf_keras' under TF_USE_LEGACY_KERAS=1
@@ -172,6 +173,12 @@ def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(u
 
     model = tf.keras.Sequential([layers.Embedding(5, 4), Traced(5), layers.Dense(1)])
     switched.check_traces(model, use, WORDS, TARGETS, traces, enable, disable)
+
+
+def test_a_function_that_the_user_set_is_kept():
+    model = tf.keras.Sequential([layers.Embedding(5, 4), layers.LSTM(5), layers.Dense(1)])
+    report = tf_blockrnn.report
+    switched.check_own_function_is_kept(model, WORDS, TARGETS, report, enable)
 
 
 def test_someone_elses_wrapper_stays():
