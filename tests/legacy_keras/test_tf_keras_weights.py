@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -92,3 +94,26 @@ def test_what_is_refused(make, words):
 def test_hard_sigmoid_is_that_of_keras_2():
     read = weights.read(filled(layers.LSTM(4, recurrent_activation="hard_sigmoid")))
     assert read.hard_sigmoid == 0.2
+
+
+@pytest.mark.parametrize("by_argument", [False, True])
+def test_masks_and_repeated_calls_are_reported(by_argument, tmp_path):
+    """Of a model, and of its files."""
+    x, mask = layers.Input((5, 3)), layers.Input((5,), dtype="bool")
+    layer = layers.LSTM(3, name="l", **STEPS)
+    if by_argument:
+        outputs = layer(layer(x, mask=mask), mask=mask)
+    else:
+        outputs = layer(layer(layers.Masking()(x)))
+    model = tf.keras.Model([x, mask] if by_argument else x, outputs)
+    paths = [tmp_path / f"model{ending}" for ending in (".keras", ".h5")]
+    for path in paths:
+        model.save(path)
+    for source in (model, *paths):
+        with pytest.raises(weights.UnsupportedError, match="calls it 2 times, on its own outputs"):
+            Session(source)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", weights.AssumptionWarning)
+            weights.read(source, layer="l")
+        repeated, masked = (one.message for one in caught if "l: " in str(one.message))
+        assert "2 times" in str(repeated) and "l: the model masks steps" in str(masked)

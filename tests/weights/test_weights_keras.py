@@ -254,7 +254,7 @@ def test_what_is_no_source():
             TypeError,
             "got Sequential; pass the recurrent ones of its layers",
         ),
-        (keras.layers.RNN(_Cell()), {}, TypeError, "got _Cell"),
+        (keras.layers.RNN(_Cell()), {}, weights.UnsupportedError, "its cell is of the class _Cell"),
         ([], {}, TypeError, "expected a layer or a list that is not empty"),
         (np.zeros(3), {}, TypeError, "expected a layer or a list that is not empty"),
     ):

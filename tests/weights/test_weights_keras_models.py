@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 import zipfile
 
 import h5py
@@ -108,6 +109,13 @@ class GoneCell(K.GRUCell):
     pass
 
 
+class OwnCell(K.Layer):
+    state_size = output_size = 3
+
+    def call(self, inputs, states, training=False):
+        return inputs, states
+
+
 class Negative(K.LSTM):
     def call(self, sequences, initial_state=None, mask=None, training=False):
         return -super().call(sequences, initial_state, mask, training)
@@ -125,10 +133,16 @@ def test_classes_of_other_programs_are_no_obstacle(tmp_path):
     for path in paths:
         with pytest.raises(ValueError, match="layer of a known class, but GoneLSTM. If one"):
             Session(path)
+    with pytest.raises(ValueError, match=r"pass the recurrent layer itself, such as model.layers"):
+        Session(model_of(Gone()))
+    own = model_of(K.LSTM(3, **STEPS), K.RNN(OwnCell(), name="rnn"))
+    for source in (own, *forms(model_of(K.RNN([K.LSTMCell(3), OwnCell()], name="rnn")), tmp_path)):
+        with pytest.raises(weights.UnsupportedError, match="rnn: its cell is of the class OwnCell"):
+            Session(source, layer="rnn")
     model, *paths = forms(model_of(K.RNN(GoneCell(4, name="mine"))), tmp_path)
     assert weights.read(model).cell == "gru"
     for path in paths:
-        with pytest.raises(weights.UnsupportedError, match="mine: .* what the class GoneCell comp"):
+        with pytest.raises(weights.UnsupportedError, match="its cell is of the class GoneCell"):
             Session(path)
 
 
@@ -158,6 +172,69 @@ def test_what_is_not_a_weight_is_reported(tmp_path):
         initial, stateful = (str(one.message) for one in caught)
         assert "gru: its initial state is computed by the model" in initial
         assert "gru: stateful=True is not a weight" in stateful
+
+
+def masked_by_argument():
+    x, mask = keras.Input((5, 3)), keras.Input((5,), dtype="bool")
+    low = K.LSTM(3, **STEPS)(x, mask=mask)
+    return keras.Model([x, mask], K.LSTM(4, name="l")(low))
+
+
+def masked_in_a_model():
+    x = keras.Input((5, 3))
+    inner = keras.Model(x, K.LSTM(4, name="l")(x), name="inner")
+    return model_of(K.Masking(), inner)
+
+
+def masked_below_the_last_step():
+    return model_of(K.Masking(), K.LSTM(3), K.RepeatVector(5), K.LSTM(4, name="l"))
+
+
+def embedded(**options):
+    layers = [K.Embedding(5, 3, **options), K.Dropout(0.5), K.Bidirectional(K.LSTM(4), name="l")]
+    return keras.Sequential([keras.Input((None,)), *layers])
+
+
+@pytest.mark.parametrize(
+    "make, layer",
+    [
+        (lambda: model_of(K.Masking(), K.LSTM(4, name="l")), None),
+        (lambda: model_of(K.Masking(), K.Dense(3), K.LSTM(4, name="l")), None),
+        (lambda: embedded(mask_zero=True), None),
+        (masked_by_argument, "l"),
+        (masked_in_a_model, "inner/l"),
+        (masked_below_the_last_step, "l"),
+        (embedded, None),
+    ],
+)
+def test_masks_are_reported(make, layer, tmp_path):
+    masked = make not in (masked_below_the_last_step, embedded)
+    for source in forms(make(), tmp_path):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", weights.AssumptionWarning)
+            weights.read(source, layer=layer)
+        found = [str(one.message) for one in caught if one.category is weights.AssumptionWarning]
+        want = f"{layer or 'l'}: the model masks steps, which is not a weight: give lengths="
+        assert [one.startswith(want) for one in found] == [True] * masked
+
+
+@pytest.mark.parametrize("in_a_model", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_layers_that_are_called_twice(own, in_a_model, tmp_path):
+    x, y, layer = keras.Input((5, 3)), keras.Input((5, 3)), K.GRU(3, name="l", **STEPS)
+    name, called = "l", layer
+    if in_a_model:
+        name, called = "inner/l", keras.Sequential([keras.Input((5, 3)), layer], name="inner")
+    once = called(x)
+    twice = called(K.Dropout(0.5)(once) if own else y)
+    layer(x)  # of no model
+    for source in forms(filled(keras.Model([x, y], K.Add()([once, twice]))), tmp_path):
+        what = f"{name}: the model calls it 2 times" + ", on its own outputs" * own
+        if own:
+            with pytest.raises(weights.UnsupportedError, match=f"{what}. As one layer"):
+                Session(source)
+        with pytest.warns(weights.AssumptionWarning, match=f"{what}: run the weights"):
+            assert weights.read(source, layer=name if own else None) == weights.from_keras(layer)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

@@ -22,7 +22,7 @@ from tf_blockrnn.weights._file_format import (
 from tf_blockrnn.weights._h5 import H5Layer, layers_of, open_h5, units_of
 from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, has_two_biases
 from tf_blockrnn.weights._keras_files import keras_model, version_of
-from tf_blockrnn.weights._keras_graph import check_stack
+from tf_blockrnn.weights._keras_graph import check_stack, notes_of_graph
 from tf_blockrnn.weights._keras_layers import (
     LAYERS,
     KerasLayer,
@@ -35,6 +35,11 @@ from tf_blockrnn.weights._keras_live import LiveLayer
 from tf_blockrnn.weights.keras import from_keras, to_keras_layers
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
+_WAY_TO_INNER = {
+    "the model": "pass the recurrent layer itself, such as model.layers[0].rnn",
+    "the file": "save the weights, model.save_weights('model.weights.h5'), and read that file",
+}
+
 
 def _chosen(model: KerasLayer, wanted: Sequence[str], of: str) -> dict[str, KerasLayer]:
     """The selected recurrent layers, or all if they are a stack."""
@@ -45,7 +50,7 @@ def _chosen(model: KerasLayer, wanted: Sequence[str], of: str) -> dict[str, Kera
         raise UsageError(
             f"{of} has no recurrent layer of a known class, but "
             f"{', '.join(classes or [model.class_name])}. If one is in a layer of your own class, "
-            "save the weights, model.save_weights('model.weights.h5'), and read that file"
+            f"{_WAY_TO_INNER[of]}"
         )
     if wanted or len(found) == 1:
         chosen = select(found, wanted, of=of)
@@ -59,10 +64,13 @@ def _chosen(model: KerasLayer, wanted: Sequence[str], of: str) -> dict[str, Kera
     return found if is_stack else select(found, wanted, of=of)  # which raises
 
 
-def _contents(chosen: Iterable[tuple[str, KerasLayer]]) -> FileContents:
+def _contents(
+    chosen: Iterable[tuple[str, KerasLayer]], model: KerasLayer | None = None, selected: bool = True
+) -> FileContents:
     names, layers = zip(*chosen, strict=True)
     backwards = any(layer.get("go_backwards") for layer in layers)
-    notes = notes_of(zip(names, layers, strict=True))
+    named = list(zip(names, layers, strict=True))
+    notes = (*notes_of(named), *notes_of_graph(named, model, selected))
     mode = layers[-1].get("merge_mode", "concat")
     return FileContents(from_layers(layers), names, backwards, notes, mode)
 
@@ -70,7 +78,8 @@ def _contents(chosen: Iterable[tuple[str, KerasLayer]]) -> FileContents:
 def read_keras(path: str, options: ReadOptions) -> FileContents:
     """Reads a complete model, .keras or HDF5."""
     with keras_model(path) as model:
-        return _contents(_chosen(model, options.layers, "the file").items())
+        chosen = _chosen(model, options.layers, "the file")
+        return _contents(chosen.items(), model, bool(options.layers))
 
 
 def read_keras_layers(sources: Sequence[Any], options: ReadOptions) -> FileContents:
@@ -78,7 +87,8 @@ def read_keras_layers(sources: Sequence[Any], options: ReadOptions) -> FileConte
     layers = [LiveLayer(one) for one in sources]
     if len(layers) == 1 and layers[0].has_layers:
         options.require("a Keras model", ("layers",))
-        return _contents(_chosen(layers[0], options.layers, "the model").items())
+        chosen = _chosen(layers[0], options.layers, "the model")
+        return _contents(chosen.items(), layers[0], bool(options.layers))
     options.require("Keras layers", ())
     if all(layer.kind in LAYERS for layer in layers):
         check_stack(layers)

@@ -28,6 +28,7 @@ from tf_blockrnn.weights._keras_layers import (
     Call,
     KerasLayer,
     Tensor,
+    without_masks,
 )
 
 # The modules of layers in files of TensorFlow's own Keras 2.
@@ -204,15 +205,20 @@ def _call(layer: ConfigLayer, node: Any, layers: Mapping[str, ConfigLayer]) -> C
     if isinstance(node, dict):  # of Keras 3
         given, named = node.get("args", []), node.get("kwargs", {})
         first = given[:1] or [named[name] for name in ("sequences", "inputs") if name in named]
-        keras_2, others = False, [given[1:], named]
+        keras_2 = False
+        given, named, masks = without_masks(given, named)
+        others = [given[1:], named]
     else:
         first, keras_2 = node, True
         others = [entry[3] for entry in node if isinstance(entry, list) and len(entry) > 3]
-        given, named = [], next((one for one in others if isinstance(one, dict)), {})
+        named = next((one for one in others if isinstance(one, dict)), {})
+        given, _, masks = without_masks([], named)
+        others = [without_masks([], one)[1] if isinstance(one, dict) else one for one in others]
     first = tuple(_tensors(first, layers, keras_2))
     further = tuple(tensor for one in others for tensor in _tensors(one, layers, keras_2))
     training = named.get("training") or any(one is True for one in given[1:2])
-    return Call(layer, first, first + further, bool(training))
+    masks = tuple(_tensors(masks, layers, keras_2))
+    return Call(layer, first, first + further, masks, bool(training))
 
 
 def _connect(model: ConfigLayer, layers: Sequence[ConfigLayer]) -> None:

@@ -18,7 +18,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tf_blockrnn.weights._checks import UnsupportedError
-from tf_blockrnn.weights._keras_layers import Call, KerasLayer, Tensor
+from tf_blockrnn.weights._keras_layers import (
+    LAYERS,
+    Call,
+    KerasLayer,
+    Tensor,
+    recurrent_layers,
+)
 
 _UNCHANGED = (
     *("AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D"),
@@ -48,6 +54,22 @@ def _called(tensor: Tensor) -> Sequence[Call]:
     """The call of which a tensor is an output, or all that it may be."""
     calls = tensor.layer.calls
     return calls if tensor.call is None else calls[tensor.call : tensor.call + 1]
+
+
+def _reached(
+    tensors: Sequence[Tensor], ends: Sequence[Tensor] = ()
+) -> dict[tuple[KerasLayer, int], Call]:
+    """The calls in one model that tensors derive from, by layer and number, down to the ends."""
+    found, queue = {}, list(tensors)
+    while queue:
+        tensor = queue.pop()
+        if tensor.layer is None or tensor in ends:
+            continue
+        for number, call in enumerate(_called(tensor), tensor.call or 0):
+            if (tensor.layer, number) not in found:
+                found[tensor.layer, number] = call
+                queue += call.inputs
+    return found
 
 
 def _models(layer: KerasLayer) -> Iterator[KerasLayer]:
@@ -83,6 +105,49 @@ class _Graph:
             else:  # an input of the layer's model: the arguments of all calls of that
                 calls = [call for model in self._models for call in model.calls]
                 pending += self._origins_above(one, calls)
+
+    def is_masked(self, layer: KerasLayer) -> bool:
+        """Whether steps of what a layer takes are masked, if all layers but one pass masks on.
+
+        A recurrent layer that returns its last step alone does not.
+        """
+        seen, calls, queue = set(), list(layer.calls), []
+        while calls or queue:
+            if any(call.masks for call in calls):
+                return True
+            queue += [tensor for call in calls for tensor in call.inputs]
+            calls = []
+            if not queue:
+                break
+            tensor = queue.pop()
+            below = tensor.layer
+            if below is None or tensor in seen:
+                continue
+            seen.add(tensor)
+            if below.kind == "Masking" or below.get("mask_zero"):
+                return True
+            if below.outputs:
+                queue.append(below.outputs[tensor.output])
+            elif below.kind == "InputLayer":
+                above = [m for m in self._models if any(one.layer == below for one in m.inputs)]
+                calls = [call for model in above for call in model.calls]
+            elif below.kind not in LAYERS or not _last_step_only(below):
+                calls = list(_called(tensor))
+        return False
+
+    def repeated(self, layer: KerasLayer) -> tuple[int, bool]:
+        """How often a model calls a layer, or one that it is in, and whether on its own outputs."""
+        for model in self._models:
+            calls: dict[KerasLayer, list[Call]] = {}
+            for (one, _), call in _reached(model.outputs, model.inputs).items():
+                calls.setdefault(one, []).append(call)
+            for one, made in calls.items():
+                if len(made) > 1 and (
+                    one == layer or layer in dict(recurrent_layers(one)).values()
+                ):
+                    below = (_reached(call.first, model.inputs) for call in made)
+                    return len(made), any(one == lower for found in below for lower, _ in found)
+        return 1, False
 
     def _origins(self, tensors: Sequence[Tensor]) -> Iterable[_Source | Tensor]:
         """Those of the only tensor of a sequence."""
@@ -196,3 +261,30 @@ def check_stack(layers: Sequence[KerasLayer], model: KerasLayer | None = None) -
             # Keras returns the outputs in the order of processing, so the layer above such a layer
             # would read them in reverse order.
             raise UnsupportedError("a layer with go_backwards cannot be part of a stack")
+
+
+def notes_of_graph(
+    layers: Iterable[tuple[str, KerasLayer]], model: KerasLayer | None, selected: bool
+) -> tuple[str, ...]:
+    """What a model does with layers that is not part of their weights, given with their names.
+
+    Raises:
+      UnsupportedError: it calls one on its own outputs, and the layers were not selected by name.
+    """
+    graph, notes = _Graph(model), []
+    for name, layer in layers:
+        times, on_its_own = graph.repeated(layer)
+        what = f"{name}: the model calls it {times} times{', on its own outputs' * on_its_own}"
+        if on_its_own and not selected:
+            raise UnsupportedError(
+                f"{what}. As one layer it would compute something else; select it by its name to "
+                "read its weights, and run them once for each call"
+            )
+        if times > 1:
+            notes.append(f"{what}: run the weights once for each call")
+        if graph.is_masked(layer):
+            notes.append(
+                f"{name}: the model masks steps, which is not a weight: give lengths= to the "
+                "session"
+            )
+    return tuple(notes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,14 +52,25 @@ class Call(NamedTuple):
     Args:
       layer: the one that was called.
       first: the tensors in the first argument, which is the sequences of a recurrent layer.
-      inputs: the tensors in all arguments.
+      inputs: the tensors in all arguments but masks.
+      masks: the tensors that are masks; Keras 3's objects record those of the layers below too.
       training: whether the argument training is True.
     """
 
     layer: KerasLayer
     first: tuple[Tensor, ...]
     inputs: tuple[Tensor, ...]
+    masks: tuple[Tensor, ...] = ()
     training: bool = False
+
+
+def without_masks(
+    given: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any], list[Any]]:
+    """The arguments of a call without masks, and those; by position they are Keras 3's third."""
+    others = {name: one for name, one in named.items() if not name.endswith("mask")}
+    masks = [one for name, one in named.items() if name not in others]
+    return [*given[:2], *given[3:]], others, [*given[2:3], *masks]
 
 
 class KerasLayer(abc.ABC):
@@ -171,10 +182,18 @@ def _weights_of(cell: KerasLayer) -> RecurrentWeights:
     return RecurrentWeights(kind, [LayerWeights(direction)], **options)
 
 
-def _flat(cell: KerasLayer) -> list[KerasLayer]:
+def _flat(cell: KerasLayer, layer: KerasLayer | None = None) -> list[KerasLayer]:
+    """The cells in a cell, which may be that of a layer."""
+    known = cell.kind in _CELL_KINDS or cell.kind == "StackedRNNCells"
+    if layer is not None and not known:
+        raise UnsupportedError(
+            f"{layer.name}: its cell is of the class {cell.class_name}, and it is not known what "
+            "that computes. Run the model in Keras, or give the layer a cell of Keras or "
+            "tf_blockrnn.layers; the arrays alone can be read from a file of HDF5 weights"
+        )
     cell.check_computes_as_known()
     if cell.kind == "StackedRNNCells":
-        return [one for inner in cell.all_inner("cells") for one in _flat(inner)]
+        return [one for inner in cell.all_inner("cells") for one in _flat(inner, layer)]
     if cell.kind not in _CELL_KINDS:
         of_model = cell.kind in ("Sequential", "Functional", "Model")
         hint = "; pass the recurrent ones of its layers" if of_model else ""
@@ -195,7 +214,7 @@ def _cells_of_rnn(layer: KerasLayer) -> list[KerasLayer]:
             f"{layer.name}: layers with time_major=True are not supported; its arrays are those of "
             "the same layer without it, and can be read by get_weights() or from HDF5 weights"
         )
-    return _flat(layer.inner("cell"))
+    return _flat(layer.inner("cell"), layer)
 
 
 # ---- layers

@@ -15,7 +15,15 @@ import numpy as np
 from tf_blockrnn.weights._checks import UnsupportedError, check_overrides
 from tf_blockrnn.weights._formats import KERAS_HARD_SIGMOID
 from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, norms_of
-from tf_blockrnn.weights._keras_layers import CUDNN, FRAMEWORKS, KNOWN, Call, KerasLayer, Tensor
+from tf_blockrnn.weights._keras_layers import (
+    CUDNN,
+    FRAMEWORKS,
+    KNOWN,
+    Call,
+    KerasLayer,
+    Tensor,
+    without_masks,
+)
 
 # TensorFlow 1's cells, whose names are those of Keras' and whose weights are not.
 _OTHER_CELLS = "legacy_cells"
@@ -135,8 +143,9 @@ class LiveLayer(KerasLayer):
             given, named = node.call_args or (), node.call_kwargs or {}
         first = given[:1] or [named[name] for name in ("sequences", "inputs") if name in named]
         training = named.get("training") or any(one is True for one in given[1:2])
+        given, named, masks = without_masks(given, named)
         inputs = (*_tensors(given), *_tensors(named))
-        return Call(self, _tensors(first), inputs, bool(training))
+        return Call(self, _tensors(first), inputs, _tensors(masks), bool(training))
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
