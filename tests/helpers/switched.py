@@ -43,7 +43,7 @@ def check_own_function_is_kept(model: Any, x: Any, y: Any, report: Callable, on:
         return keras_function(iterator)
 
     model.train_function = mine
-    on()
-    assert report(model).traced_again == ("predict",)
-    model.fit(x, y, verbose=0)
+    with on():
+        assert report(model).traced_again == ("predict",)
+        model.fit(x, y, verbose=0)
     assert model.train_function is mine and calls

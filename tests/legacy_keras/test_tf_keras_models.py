@@ -178,7 +178,7 @@ def test_models_that_were_used_before_trace_again_after_a_switch_and_only_then(u
 def test_a_function_that_the_user_set_is_kept():
     model = tf.keras.Sequential([layers.Embedding(5, 4), layers.LSTM(5), layers.Dense(1)])
     report = tf_blockrnn.report
-    switched.check_own_function_is_kept(model, WORDS, TARGETS, report, enable)
+    switched.check_own_function_is_kept(model, WORDS, TARGETS, report, fused)
 
 
 def test_someone_elses_wrapper_stays():
