@@ -38,6 +38,8 @@ _ARRAYS = ("w_x", "w_h", "b_x", "b_h", "peepholes", "w_p", "norm_x", "norm_h", "
 
 def write(given: weights.RecurrentWeights, file: BinaryIO) -> None:
     """Writes weights to a binary file, in float32."""
+    if any(one.h0 is not None or one.c0 is not None for _, _, one in given.named_directions()):
+        raise ValueError("session.c begins with zeros, these weights have initial states, h0 or c0")
     given = given.astype(np.dtype(np.float32))
     numbers = [_CELLS[given.cell, given.reset_after], given.num_layers]
     file.write(np.array(numbers, np.int64).tobytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 import shutil
@@ -45,6 +46,18 @@ def _run(program, *arguments):
     )
 
 
+def _write(weights, folder):
+    tf_blockrnn.weights.to_npz(weights, folder / "weights.npz")
+    return subprocess.run(
+        [sys.executable, _EXAMPLE / "write_weights.py", "weights.npz", "weights.bin"],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
     "stack",
     [
@@ -59,15 +72,7 @@ def _run(program, *arguments):
 )
 def test_bits_of_a_session_in_python(program, tmp_path, stack):
     weights = random_weights(stack)
-    tf_blockrnn.weights.to_npz(weights, tmp_path / "weights.npz")
-    written = subprocess.run(
-        [sys.executable, _EXAMPLE / "write_weights.py", "weights.npz", "weights.bin"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    written = _write(weights, tmp_path)
     assert_ok(written, "write_weights.py")
     report = assert_ok(_run(program, tmp_path / "weights.bin", 20), "the program")
     printed = re.search(r"^last outputs:(.*)$", report, flags=re.MULTILINE)[1].split()
@@ -76,6 +81,14 @@ def test_bits_of_a_session_in_python(program, tmp_path, stack):
     wanted, _ = Session(weights).run(x[None])
     np.testing.assert_array_equal(np.array(printed, np.float32), wanted[0, -1])
     assert re.search(r"20 steps in [0-9.]+ us", report)
+
+
+def test_initial_states_are_not_dropped(tmp_path):
+    weights = random_weights(Stack("gru", inputs=5, units=9))
+    one = dataclasses.replace(weights.layers[0].forward, h0=np.ones(9, weights.dtype))
+    layers = [tf_blockrnn.weights.LayerWeights(one)]
+    written = _write(dataclasses.replace(weights, layers=layers), tmp_path)
+    assert written.returncode and "these weights have initial states" in written.stderr
 
 
 def test_a_corrupt_file_is_reported(program, tmp_path):
