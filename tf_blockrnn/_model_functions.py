@@ -6,6 +6,7 @@ and which has traced the layers as they were.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
@@ -88,7 +89,7 @@ def _renewing(kind: str, plain: Callable, is_on: Callable[[], bool]) -> Callable
         if had is not None and not force and not _is_made_on(had, not on):
             return plain(self)
         made = plain(self, force=True)
-        with _lock:
+        with _lock, contextlib.suppress(TypeError):  # a subclass may have set none, or an object
             _made_on[_function_of(self, kind)] = on
         return made
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -125,7 +126,16 @@ def stack_per_direction(where: str) -> UnsupportedError:
     )
 
 
-# ---- subclasses
+# ---- classes
+
+
+def is_a(source: Any, package: str, path: str) -> bool:
+    """Whether it is of a class of a package, which has been imported with the class."""
+    found = sys.modules.get(package)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return isinstance(found, type) and isinstance(source, found)
+
 
 # What a subclass may override: how an object is constructed, described, built and saved. None of it
 # is used when the object computes, or the weights and attributes that it sets are read later.

@@ -6,13 +6,12 @@ Neither framework is imported: what a class is, its module and its bases tell.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError, check_overrides
+from tf_blockrnn.weights._checks import UnsupportedError, check_overrides, is_a
 from tf_blockrnn.weights._formats import KERAS_HARD_SIGMOID
 from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, norms_of
 from tf_blockrnn.weights._keras_layers import (
@@ -36,10 +35,7 @@ def _root(one: Any) -> str:
 
 def is_layer(source: Any) -> bool:
     """Whether it is a layer, of Keras or tf_keras; False if neither is imported."""
-    return any(
-        (keras := sys.modules.get(name)) is not None and isinstance(source, keras.layers.Layer)
-        for name in ("keras", "tf_keras")
-    )
+    return any(is_a(source, name, "layers.Layer") for name in ("keras", "tf_keras"))
 
 
 def _flat(value: Any) -> Iterator[Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tf_blockrnn.weights._checks import is_a
 from tf_blockrnn.weights._file_format import FileContents, ReadOptions, UsageError
 from tf_blockrnn.weights._keras_live import is_layer
 from tf_blockrnn.weights.layer import RecurrentWeights
@@ -155,25 +155,17 @@ def _contents_of(source: Any, options: ReadOptions) -> FileContents:
         from tf_blockrnn.weights._file_torch import read_mapping
 
         return read_mapping(source, options, "the mapping")
-    if _is_a(source, "torch", "nn.Module"):
+    if is_a(source, "torch", "nn.Module"):
         options.require("a PyTorch module", ("layers",))
         from tf_blockrnn.weights._file_torch import read_module
 
         return read_module(source, options)
-    if _is_a(source, "onnx", "ModelProto"):
+    if is_a(source, "onnx", "ModelProto"):
         options.require("an ONNX model", ("layers",))
         from tf_blockrnn.weights._file_onnx import read_model
 
         return read_model(source, options)
     return _of_layers(source, options)
-
-
-def _is_a(source: Any, package: str, path: str) -> bool:
-    """Whether it is of a class of a package, which has been imported with the class."""
-    found = sys.modules.get(package)
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return isinstance(found, type) and isinstance(source, found)
 
 
 def _of_layers(source: Any, options: ReadOptions) -> FileContents:
