@@ -49,7 +49,7 @@ def piece_of_work(label: str, action: str, path: str) -> str:
         return f"linking {name}"
     if action not in ("Compiling", "CudaCompile"):
         return ""
-    if label.startswith(("//cc/kernels/cpu:common_", "//cc/kernels/cpu:objects_")):
+    if re.match("//cc/kernels/cpu:(common|own|objects)_", label):
         return _engine(label, stem)
     if label.startswith("//cc/kernels/cuda:"):
         return f"CUDA engine: {stem.replace('_', ' ')}"

@@ -33,7 +33,8 @@ print(pathlib.Path(importlib.util.find_spec('tensorflow').origin).parent / 'incl
 # Sources that the build compiles as one (cc/together.bzl) are read as one, since each would read TensorFlow's headers.
 together=.build/lint
 rm -rf "${together}"
-mkdir -p "${together}"
+mkdir -p "${together}/cc/core"
+tools/interface_hash.sh cc/core/*.h >"${together}/cc/core/interface_hash.h"
 for folder in cc/kernels cc/ops; do
   printf '#include "%s"\n' "${folder}"/*.cc >"${together}/${folder//\//_}.cc"
 done
@@ -45,6 +46,6 @@ done
   find cc -name '*.cc' -not -name '*.cu.cc' -not -path 'cc/ops/*' -not -path 'cc/kernels/*.cc' -o -path 'cc/kernels/cpu/*.cc' | sort
 } | tr '\n' '\0' |
   xargs -0 -n 1 -P "$(nproc)" sh -c '
-    clang-tidy --quiet "$2" -- -std=c++17 -O1 -march=x86-64-v3 -iquote . -isystem "$1" \
+    clang-tidy --quiet "$2" -- -std=c++17 -O1 -march=x86-64-v3 -iquote . -iquote .build/lint -isystem "$1" \
       -isystem "$1/external/highwayhash" -isystem "$1/external/farmhash_archive/src" -DEIGEN_MAX_ALIGN_BYTES=64 \
       -DNDEBUG "-DBLOCKRNN_ISA=\"x86-64-v3\"" || exit 255' sh "${include}"

@@ -37,7 +37,7 @@ class Arena {
 
   void Begin() { next_ = 0; }
 
-  static void* Allocate(void* context, std::size_t bytes) {
+  static void* Allocate(void* context, std::size_t bytes) noexcept {
     return static_cast<Arena*>(context)->Next(bytes);
   }
 

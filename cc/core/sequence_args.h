@@ -24,9 +24,10 @@
 // Checkpoint segments: with span_steps > 0 a forward call saves its states
 // before every segment of steps, each of which has at least so many, and a
 // backward call computes what it needs besides h from them again, segment after
-// segment. What is saved is
-// the engine's own, in the compute type: span_states has room for
-// ceil(T / span_steps) - 1 times the states of all rows.
+// segment. What is saved is the engine's own, in the compute type: span_states
+// has room for ceil(T / span_steps) - 1 times the states of all rows. The CPU
+// engine writes all of it, zeros where it saves nothing; the CUDA engine saves
+// nothing and leaves it alone.
 //
 // A cell's forward and backward call share two structs: …Weights has what both
 // of them read, with the cell's options, and …SavedArrays the arrays that the

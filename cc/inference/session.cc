@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <utility>
 #include <variant>
 
@@ -35,15 +36,20 @@ Session::Session(const cpu::Engine* engine, int threads)
   if (threads > 1) pool_ = std::make_unique<Eigen::ThreadPool>(threads - 1);
 }
 
-void Session::Schedule(void* context, void (*run)(void* arg), void* arg) {
+void Session::Schedule(void* context, void (*run)(void* arg) noexcept,
+                       void* arg) noexcept {
   Session* const session = static_cast<Workspace*>(context)->session;
-  session->pool_->Schedule([run, arg] {
-    const FlushDenormals flush;
+  try {
+    session->pool_->Schedule([run, arg] {
+      const FlushDenormals flush;
+      run(arg);
+    });
+  } catch (const std::exception&) {
     run(arg);
-  });
+  }
 }
 
-void* Session::Allocate(void* context, std::size_t bytes) {
+void* Session::Allocate(void* context, std::size_t bytes) noexcept {
   return static_cast<Workspace*>(context)->arena.Allocate(bytes);
 }
 

@@ -93,8 +93,9 @@ class Session {
     Arena arena;
   };
 
-  static void Schedule(void* context, void (*run)(void* arg), void* arg);
-  static void* Allocate(void* context, std::size_t bytes);
+  static void Schedule(void* context, void (*run)(void* arg) noexcept,
+                       void* arg) noexcept;
+  static void* Allocate(void* context, std::size_t bytes) noexcept;
 
   template <class Forward>
   SessionStatus InitLayers(const blockrnn_model& model, Precision precision);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "tensorflow/core/platform/logging.h"
 #include "tensorflow/core/platform/tensor_float_32_utils.h"
@@ -35,21 +36,23 @@ CpuHost::CpuHost(OpCall* call) : call_(call) {
   if (call->can_be_cancelled()) host_.cancelled = &Cancelled;
 }
 
-void CpuHost::Schedule(void* context, void (*run)(void* arg), void* arg) {
+void CpuHost::Schedule(void* context, void (*run)(void* arg) noexcept,
+                       void* arg) noexcept {
   static_cast<CpuHost*>(context)->call_->Schedule(run, arg);
 }
 
-void* CpuHost::Allocate(void* context, std::size_t bytes) {
+void* CpuHost::Allocate(void* context, std::size_t bytes) noexcept {
   auto* self = static_cast<CpuHost*>(context);
   void* scratch = nullptr;
-  const absl::Status status = self->call_->AllocateScratch(bytes, &scratch);
+  const absl::Status status = WithoutExceptions(
+      [&] { return self->call_->AllocateScratch(bytes, &scratch); });
   if (status.ok()) return scratch;
   const std::lock_guard<std::mutex> lock(self->mutex_);
   self->allocation_ = status;
   return nullptr;
 }
 
-bool CpuHost::Cancelled(void* context) {
+bool CpuHost::Cancelled(void* context) noexcept {
   return static_cast<CpuHost*>(context)->call_->Cancelled();
 }
 
@@ -90,10 +93,11 @@ CudaHost::CudaHost(OpCall* call) : call_(call) {
   host_.allow_tf32 = tensorflow::tensor_float_32_execution_enabled();
 }
 
-void* CudaHost::Allocate(void* context, std::size_t bytes) {
+void* CudaHost::Allocate(void* context, std::size_t bytes) noexcept {
   auto* self = static_cast<CudaHost*>(context);
   void* scratch = nullptr;
-  const absl::Status status = self->call_->AllocateScratch(bytes, &scratch);
+  const absl::Status status = WithoutExceptions(
+      [&] { return self->call_->AllocateScratch(bytes, &scratch); });
   if (status.ok()) return scratch;
   self->allocation_ = status;
   return nullptr;
@@ -103,7 +107,8 @@ absl::Status CudaHost::ToStatus(const std::string& op,
                                 cuda::Error error) const {
   if (error == nullptr) return absl::OkStatus();
   std::string message = op + ": " + std::string(error);
-  if (std::string(error) != cuda::kOutOfMemory) {
+  if (error != std::string_view(cuda::kOutOfMemory) &&
+      error != std::string_view(cuda::kOutOfHostMemory)) {
     return absl::InternalError(message);
   }
   if (!allocation_.ok()) message += ": " + std::string(allocation_.message());

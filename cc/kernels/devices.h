@@ -41,9 +41,10 @@ class CpuHost {
   absl::Status ToStatus(const std::string& op, cpu::Status status) const;
 
  private:
-  static void Schedule(void* context, void (*run)(void* arg), void* arg);
-  static void* Allocate(void* context, std::size_t bytes);
-  static bool Cancelled(void* context);
+  static void Schedule(void* context, void (*run)(void* arg) noexcept,
+                       void* arg) noexcept;
+  static void* Allocate(void* context, std::size_t bytes) noexcept;
+  static bool Cancelled(void* context) noexcept;
 
   OpCall* call_;
   cpu::HostInterface host_;
@@ -59,6 +60,8 @@ class CpuDevice {
   // Tensors are in host memory, so their contents can be checked.
   static constexpr bool kHostReads = true;
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
+  // Whether a forward call writes span_states (cc/core/sequence_args.h).
+  static constexpr bool kWritesSpanStates = true;
 
   explicit CpuDevice(KernelNode* node) : op_(node->op()) {
     const auto& loaded = CpuEngine();
@@ -112,7 +115,7 @@ class CudaHost {
   absl::Status ToStatus(const std::string& op, cuda::Error error) const;
 
  private:
-  static void* Allocate(void* context, std::size_t bytes);
+  static void* Allocate(void* context, std::size_t bytes) noexcept;
 
   OpCall* call_;
   cuda::HostInterface host_;
@@ -126,6 +129,7 @@ class CudaDevice {
   // Tensors are in device memory, which the host does not wait for.
   static constexpr bool kHostReads = false;
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCuda;
+  static constexpr bool kWritesSpanStates = false;
 
   explicit CudaDevice(KernelNode* node) : op_(node->op()) {
     const auto& loaded = CudaEngine();

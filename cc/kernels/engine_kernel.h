@@ -160,8 +160,7 @@ class EngineKernel : public ContractKernel {
             ZeroOutput(call, device_, i, step * args.shape.steps));
       }
     }
-    if constexpr (Op::kSpanStates >= 0) {
-      // There may be fewer spans than there is room for.
+    if constexpr (Op::kSpanStates >= 0 && !Device::kWritesSpanStates) {
       TF_RETURN_IF_ERROR(ZeroOutput(call, device_, Op::kSpanStates));
     }
     if constexpr (Op::kWciGrad >= 0) {

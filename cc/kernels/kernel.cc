@@ -1,7 +1,9 @@
 #include "cc/kernels/kernel.h"
 
 #include <cstdint>
+#include <new>
 #include <string>
+#include <string_view>
 
 #include "absl/container/inlined_vector.h"
 #include "tensorflow/core/platform/errors.h"
@@ -34,6 +36,20 @@ absl::Status OutputDims(const OpContract& contract,
 
 std::string WithoutNamespace(const std::string& op) {
   return op.substr(op.find('>') + 1);  // npos + 1 is 0
+}
+
+absl::Status ToStatus(const std::exception& exception) noexcept {
+  const bool memory =
+      dynamic_cast<const std::bad_alloc*>(&exception) != nullptr;
+  const auto status = [memory](std::string_view text) {
+    return memory ? absl::ResourceExhaustedError(text)
+                  : absl::InternalError(text);
+  };
+  try {
+    return status(memory ? "out of memory" : exception.what());
+  } catch (const std::bad_alloc&) {
+    return status("");  // which takes no memory
+  }
 }
 
 ContractKernel::ContractKernel(KernelNode* node, const OpContract* contract)

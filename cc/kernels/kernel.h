@@ -7,6 +7,7 @@
 #define BLOCKRNN_KERNELS_KERNEL_H_
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -55,6 +56,20 @@ class KernelNode {
   tensorflow::AttrSlice attrs_;
   absl::Status status_;
 };
+
+// ResourceExhausted for std::bad_alloc, else Internal.
+absl::Status ToStatus(const std::exception& exception) noexcept;
+
+// f()'s status, or that of the exception that it throws: TensorFlow and XLA
+// expect none of a kernel.
+template <class F>
+absl::Status WithoutExceptions(const F& f) noexcept {
+  try {
+    return f();
+  } catch (const std::exception& exception) {
+    return ToStatus(exception);
+  }
+}
 
 class Kernel {
  public:

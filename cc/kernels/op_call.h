@@ -42,13 +42,14 @@ class OpCall : public InputShapes {
 
   // Threads worth using, the calling one included.
   virtual int num_threads() const = 0;
-  // Queues run(arg) on another thread.
-  virtual void Schedule(void (*run)(void* arg), void* arg) = 0;
+  // Queues run(arg) on another thread; where that fails, runs it here.
+  virtual void Schedule(void (*run)(void* arg) noexcept,
+                        void* arg) noexcept = 0;
   // Memory of the device, aligned to 64 on CPUs and to 256 on GPUs, which is
   // freed at the end of the call.
   virtual absl::Status AllocateScratch(std::size_t bytes, void** scratch) = 0;
   virtual bool can_be_cancelled() const = 0;
-  virtual bool Cancelled() const = 0;
+  virtual bool Cancelled() const noexcept = 0;
   virtual void* stream() const = 0;  // of a GPU
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <map>
 #include <memory>
@@ -69,10 +70,10 @@ class TensorFlowCall final : public OpCall {
   }
 
   int num_threads() const override;
-  void Schedule(void (*run)(void* arg), void* arg) override;
+  void Schedule(void (*run)(void* arg) noexcept, void* arg) noexcept override;
   absl::Status AllocateScratch(std::size_t bytes, void** scratch) override;
   bool can_be_cancelled() const override;
-  bool Cancelled() const override;
+  bool Cancelled() const noexcept override;
   void* stream() const override;
 
  private:
@@ -109,9 +110,14 @@ int TensorFlowCall::num_threads() const {
                               tensorflow::GetPerThreadMaxParallelism()));
 }
 
-void TensorFlowCall::Schedule(void (*run)(void* arg), void* arg) {
-  ctx_->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
-      [run, arg] { run(arg); });
+void TensorFlowCall::Schedule(void (*run)(void* arg) noexcept,
+                              void* arg) noexcept {
+  try {
+    ctx_->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
+        [run, arg] { run(arg); });
+  } catch (const std::exception&) {
+    run(arg);
+  }
 }
 
 absl::Status TensorFlowCall::AllocateScratch(std::size_t bytes,
@@ -134,7 +140,7 @@ bool TensorFlowCall::can_be_cancelled() const {
   return ctx_->cancellation_manager() != nullptr;
 }
 
-bool TensorFlowCall::Cancelled() const {
+bool TensorFlowCall::Cancelled() const noexcept {
   return ctx_->cancellation_manager()->IsCancelled();
 }
 
@@ -154,7 +160,7 @@ class TensorFlowKernel final : public tensorflow::OpKernel {
 
   void Compute(tensorflow::OpKernelContext* ctx) override {
     TensorFlowCall call(ctx);
-    OP_REQUIRES_OK(ctx, kernel_->Run(&call));
+    OP_REQUIRES_OK(ctx, WithoutExceptions([&] { return kernel_->Run(&call); }));
   }
 
  private:
@@ -166,7 +172,12 @@ class FactoryForTensorFlow final
  public:
   explicit FactoryForTensorFlow(KernelFactory factory) : factory_(factory) {}
   tensorflow::OpKernel* Create(tensorflow::OpKernelConstruction* ctx) override {
-    return new TensorFlowKernel(ctx, factory_);
+    try {
+      return new TensorFlowKernel(ctx, factory_);
+    } catch (const std::exception& exception) {
+      ctx->SetStatus(ToStatus(exception));
+      return nullptr;
+    }
   }
 
  private:

@@ -142,8 +142,7 @@ OpenedEngine<cpu::Engine> OpenChosenCpuEngine() {
   std::string isa;
   const std::string problem = ChooseIsa(&isa);
   if (!problem.empty()) return {nullptr, problem};
-  return OpenEngine<cpu::Engine>(LibraryPath(isa), cpu::kEngineSymbol,
-                                 cpu::kEngineVersion);
+  return OpenEngine<cpu::Engine>(LibraryPath(isa), cpu::kEngineSymbol);
 }
 
 }  // namespace

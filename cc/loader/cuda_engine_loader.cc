@@ -71,8 +71,7 @@ OpenedEngine<cuda::Engine> OpenChosenCudaEngine() {
   if (!choice.problem.empty()) {
     return {nullptr, "tf_blockrnn: " + choice.problem};
   }
-  return OpenEngine<cuda::Engine>(choice.path, cuda::kEngineSymbol,
-                                  cuda::kEngineVersion);
+  return OpenEngine<cuda::Engine>(choice.path, cuda::kEngineSymbol);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "cc/core/engine_version.h"
+
 namespace blockrnn {
 
 // Where the library lies that this code is linked into; the engines lie beside
@@ -22,8 +24,7 @@ struct OpenedEngine {
 // The engine that the library's function `symbol` gives. Never closed: kernels
 // keep pointers into it.
 template <class Engine>
-OpenedEngine<Engine> OpenEngine(const std::string& path, const char* symbol,
-                                int version) {
+OpenedEngine<Engine> OpenEngine(const std::string& path, const char* symbol) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return {nullptr,
@@ -35,10 +36,11 @@ OpenedEngine<Engine> OpenEngine(const std::string& path, const char* symbol,
   if (engine == nullptr) {
     return {nullptr, "tf_blockrnn: " + path + " has no " + symbol};
   }
-  if (engine->version != version) {
+  if (engine->version != kEngineVersion<Engine>) {
     return {nullptr, "tf_blockrnn: " + path + " has engine version " +
                          std::to_string(engine->version) + ", expected " +
-                         std::to_string(version) + "; build the project again"};
+                         std::to_string(kEngineVersion<Engine>) +
+                         "; build the project again"};
   }
   return {engine, ""};
 }

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/kernel.h"
 #include "cc/loader/cuda_engine_loader.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/platform/errors.h"
@@ -62,9 +64,15 @@ absl::Status ToStatus(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
   return status;
 }
 
-XLA_FFI_Error* ToError(const XLA_FFI_Api* api, const absl::Status& status) {
+XLA_FFI_Error* ToError(const XLA_FFI_Api* api,
+                       const absl::Status& status) noexcept {
   if (status.ok()) return nullptr;
-  const std::string message(status.message());
+  std::string message;  // with the 0 at its end that XLA wants
+  try {
+    message = status.message();
+  } catch (const std::bad_alloc&) {
+    // An error without words.
+  }
   auto create = BLOCKRNN_FFI_ARGS(XLA_FFI_Error_Create_Args);
   create.message = message.c_str();
   // The interface has the codes of absl::Status.
@@ -109,17 +117,20 @@ int CpuFfiCall::num_threads() const {
       threads, 1, std::max(1, tensorflow::GetPerThreadMaxParallelism())));
 }
 
-void CpuFfiCall::Schedule(void (*run)(void* arg), void* arg) {
+void CpuFfiCall::Schedule(void (*run)(void* arg) noexcept, void* arg) noexcept {
   auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_ThreadPool_Schedule_Args);
   args.ctx = context();
   args.task = run;
   args.data = arg;
-  const absl::Status status =
-      ToStatus(api(), api()->XLA_FFI_ThreadPool_Schedule(&args));
+  const absl::Status status = WithoutExceptions([&] {
+    return ToStatus(api(), api()->XLA_FFI_ThreadPool_Schedule(&args));
+  });
   if (!status.ok()) run(arg);
 }
 
 absl::Status CpuFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  scratch_.reserve(scratch_.size() + 1);
   // 0 bytes have no address, which would count as a failure.
   *scratch = tensorflow::cpu_allocator()->AllocateRaw(
       tensorflow::Allocator::kAllocatorAlignment,
@@ -127,7 +138,6 @@ absl::Status CpuFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
   if (*scratch == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("scratch of ", bytes));
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
   scratch_.push_back(*scratch);
   return absl::OkStatus();
 }
@@ -174,6 +184,7 @@ const void* CudaFfiCall::input(int index) const {
 absl::Status CudaFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
   constexpr std::size_t kAlignment = 256;
   constexpr std::size_t kXlaAlignment = 16;  // XLA refuses a larger one
+  scratch_.reserve(scratch_.size() + 1);
   auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_DeviceMemory_Allocate_Args);
   args.ctx = context();
   args.size = bytes + (kAlignment - kXlaAlignment);

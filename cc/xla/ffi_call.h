@@ -22,7 +22,8 @@ namespace blockrnn {
 // OK from nullptr; otherwise takes the error and destroys it.
 absl::Status ToStatus(const XLA_FFI_Api* api, XLA_FFI_Error* error);
 // The reverse; the caller owns the error.
-XLA_FFI_Error* ToError(const XLA_FFI_Api* api, const absl::Status& status);
+XLA_FFI_Error* ToError(const XLA_FFI_Api* api,
+                       const absl::Status& status) noexcept;
 
 // Lives as long as the custom call. All arrays are dense and row-major, which
 // the lowering (cc/xla/lowering.cc) asks for. XLA allocates the outputs before
@@ -53,7 +54,7 @@ class FfiCall : public OpCall {
   std::shared_ptr<const void> Hold(int) const override { return nullptr; }
 
   bool can_be_cancelled() const override { return false; }
-  bool Cancelled() const override { return false; }
+  bool Cancelled() const noexcept override { return false; }
 
  protected:
   const XLA_FFI_Api* api() const { return frame_->api; }
@@ -82,7 +83,7 @@ class CpuFfiCall final : public FfiCall {
   absl::Status Begin() { return absl::OkStatus(); }
 
   int num_threads() const override;
-  void Schedule(void (*run)(void* arg), void* arg) override;
+  void Schedule(void (*run)(void* arg) noexcept, void* arg) noexcept override;
   absl::Status AllocateScratch(std::size_t bytes, void** scratch) override;
   void* stream() const override { return nullptr; }
 
@@ -106,7 +107,9 @@ class CudaFfiCall final : public FfiCall {
   const void* input(int index) const override;
 
   int num_threads() const override { return 1; }
-  void Schedule(void (*run)(void* arg), void* arg) override { run(arg); }
+  void Schedule(void (*run)(void* arg) noexcept, void* arg) noexcept override {
+    run(arg);
+  }
   absl::Status AllocateScratch(std::size_t bytes, void** scratch) override;
   void* stream() const override { return stream_; }
 

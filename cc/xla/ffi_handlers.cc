@@ -154,24 +154,26 @@ absl::Status MakeCallSite(const tensorflow::NodeDef& def, const char* device,
 XLA_FFI_Error* Instantiate(XLA_FFI_CallFrame* frame, const char* device) {
   if (IsMetadataQuery(frame, call_site_type)) return nullptr;
   // The kernel does not refer to the node once it is made.
-  tensorflow::NodeDef def;
-  absl::Status status = GetNode(frame->attrs, &def);
-  auto site = std::make_unique<CallSite>();
-  if (status.ok()) status = MakeCallSite(def, device, site.get());
-  if (status.ok()) status = SetCallSite(frame, std::move(site));
+  const absl::Status status = WithoutExceptions([&]() -> absl::Status {
+    tensorflow::NodeDef def;
+    TF_RETURN_IF_ERROR(GetNode(frame->attrs, &def));
+    auto site = std::make_unique<CallSite>();
+    TF_RETURN_IF_ERROR(MakeCallSite(def, device, site.get()));
+    return SetCallSite(frame, std::move(site));
+  });
   return ToError(frame->api, status);
 }
 
 template <class Call>
 XLA_FFI_Error* Execute(XLA_FFI_CallFrame* frame) {
   if (IsMetadataQuery(frame, {})) return nullptr;
-  CallSite* site = nullptr;
-  absl::Status status = GetCallSite(frame, &site);
-  if (status.ok()) {
+  const absl::Status status = WithoutExceptions([&]() -> absl::Status {
+    CallSite* site = nullptr;
+    TF_RETURN_IF_ERROR(GetCallSite(frame, &site));
     Call call(frame, site->host_inputs);
-    status = call.Begin();
-    if (status.ok()) status = site->kernel->Run(&call);
-  }
+    TF_RETURN_IF_ERROR(call.Begin());
+    return site->kernel->Run(&call);
+  });
   return ToError(frame->api, status);
 }
 

@@ -23,7 +23,10 @@ TENSORFLOW = r"(tensorflow|absl|tsl|xla)/.*"
 INCLUDE_RULES = {
     "cc/core/": [STANDARD, r"cc/core/.*"],
     # Of POSIX the size of the caches alone.
-    "cc/kernels/cpu/cache_size.h": [STANDARD, r"unistd\.h"],
+    "cc/kernels/cpu/cache_size.h": [STANDARD, r"(fcntl|unistd)\.h"],
+    # All whose text is in the engines' version (cc/core/engine_version.h).
+    "cc/kernels/cpu/engine.h": [STANDARD, r"cc/core/.*"],
+    "cc/kernels/cuda/engine.h": [STANDARD, r"cc/core/.*"],
     "cc/kernels/cpu/tuning.h": [STANDARD, r"cc/kernels/cpu/cache_size\.h"],
     "cc/kernels/cpu/": [STANDARD, INTRINSICS, EIGEN, r"cc/core/.*", r"cc/kernels/cpu/.*"],
     "cc/kernels/cuda/": [STANDARD, POSIX, EIGEN, CUDA, r"cc/core/.*", r"cc/kernels/cuda/.*"],

@@ -32,13 +32,13 @@ TEST(CacheSize, OfALevelThatHoldsData) {
     std::ofstream(cache / "type") << type << "\n";
     std::ofstream(cache / "size") << size << "\n";
   };
-  EXPECT_EQ(CacheSizeInFolder(folder, 2), 0);
+  EXPECT_EQ(CacheSizeInFolder(folder.c_str(), 2), 0);
   add(1, "Instruction", "32K");
   add(1, "Data", "48K");
   add(2, "Unified", "1024K");
-  EXPECT_EQ(CacheSizeInFolder(folder, 1), 48 * 1024);
-  EXPECT_EQ(CacheSizeInFolder(folder, 2), 1024 * 1024);
-  EXPECT_EQ(CacheSizeInFolder(folder, 3), 0);
+  EXPECT_EQ(CacheSizeInFolder(folder.c_str(), 1), 48 * 1024);
+  EXPECT_EQ(CacheSizeInFolder(folder.c_str(), 2), 1024 * 1024);
+  EXPECT_EQ(CacheSizeInFolder(folder.c_str(), 3), 0);
   std::filesystem::remove_all(folder);
 }
 

@@ -43,7 +43,7 @@ HostOptions ChooseHost(Bytes* bytes) {
   HostOptions host;
   constexpr int kThreads[] = {1, 2, 3, 8};
   host.num_threads = kThreads[bytes->Below(4)];
-  host.pool = kPools[bytes->Below(3)];
+  host.pool = kPools[bytes->Below(kNumPools)];
   const int trouble = bytes->Byte();
   if (trouble < 24) host.fail_allocation = trouble % 6;
   if (trouble >= 24 && trouble < 40) host.cancel_at = trouble % 4;

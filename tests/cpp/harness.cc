@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kDataNames[] = {"plain", "large", "tiny", "specials",
                                       "integers"};
-constexpr const char* kPoolNames[] = {"threads", "late", "never"};
+constexpr const char* kPoolNames[] = {"threads", "late", "never", "refuses"};
 
 thread_local char running_case[256];
 

@@ -39,9 +39,9 @@ TEST_P(Hosts, SameBits) {
       ++counter;
       for (const int threads : kThreads) {
         ++counter;
-        for (int n = 0; n < 3; ++n) {
+        for (int n = 0; n < kNumPools; ++n) {
           // In the short form the pools alternate.
-          if (!FullLength() && n != counter % 3) continue;
+          if (!FullLength() && n != counter % kNumPools) continue;
           c.offset = n % 2;
           c.host.num_threads = threads;
           c.host.pool = kPools[n];

@@ -273,6 +273,11 @@ NamedArrays Train(const TrainingCall& call) {
   forward.span_states = states.data();
   backward.span_states = states.data();
   RunFloat(forward);
+  // All but the last one, which is past their end.
+  if (std::count(states.begin(), states.end(), -7) != 1 ||
+      states.back() != -7) {
+    throw std::runtime_error("span_states was not written, or past its end");
+  }
   const std::vector<float> before = states;
   RunFloat(backward);
   if (states != before) throw std::runtime_error("span_states was written");

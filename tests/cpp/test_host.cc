@@ -80,19 +80,24 @@ TestHost::TestHost(const HostOptions& options) : options_(options) {
 
 TestHost::~TestHost() { FinishClosures(); }
 
-void TestHost::Schedule(void* context, void (*run)(void*), void* arg) {
-  const HeapIsDry heap(false);
+void TestHost::Schedule(void* context, void (*run)(void*) noexcept,
+                        void* arg) noexcept {
   auto* self = static_cast<TestHost*>(context);
+  bool refused = false;
   {
+    const HeapIsDry heap(false);
     const std::lock_guard<std::mutex> lock(self->mutex_);
-    ++self->closures_;
+    refused =
+        self->closures_++ % 2 != 0 && self->options_.pool == Pool::kRefuses;
     if (self->options_.pool == Pool::kNever) {
       self->queued_.push_back({run, arg});
       return;
     }
-    ++self->outstanding_;
+    self->outstanding_ += refused ? 0 : 1;
   }
-  const bool late = self->options_.pool == Pool::kLate;
+  if (refused) return run(arg);
+  const HeapIsDry heap(false);
+  const bool late = self->options_.pool != Pool::kThreads;
   SharedPool().Schedule([self, run, arg, late] {
     if (late) std::this_thread::sleep_for(NextDelay());
     run(arg);
@@ -101,7 +106,7 @@ void TestHost::Schedule(void* context, void (*run)(void*), void* arg) {
   });
 }
 
-void* TestHost::Allocate(void* context, std::size_t bytes) {
+void* TestHost::Allocate(void* context, std::size_t bytes) noexcept {
   const HeapIsDry heap(false);
   auto* self = static_cast<TestHost*>(context);
   unsigned char* data = nullptr;
@@ -117,7 +122,7 @@ void* TestHost::Allocate(void* context, std::size_t bytes) {
   return data;
 }
 
-bool TestHost::Cancelled(void* context) {
+bool TestHost::Cancelled(void* context) noexcept {
   auto* self = static_cast<TestHost*>(context);
   return self->polls_.fetch_add(1) >= self->options_.cancel_at;
 }

@@ -22,8 +22,11 @@ enum class Pool {
   kThreads,  // real threads, at once
   kLate,     // real threads, each closure some time later
   kNever,    // closures stay queued until the engine call is over
+  kRefuses,  // kLate, but every other closure cannot be queued
 };
-inline constexpr Pool kPools[] = {Pool::kThreads, Pool::kLate, Pool::kNever};
+inline constexpr Pool kPools[] = {Pool::kThreads, Pool::kLate, Pool::kNever,
+                                  Pool::kRefuses};
+inline constexpr int kNumPools = sizeof(kPools) / sizeof(kPools[0]);
 
 struct HostOptions {
   int num_threads = 1;  // with 1 there is no schedule function
@@ -58,13 +61,14 @@ class TestHost {
 
  private:
   struct Closure {
-    void (*run)(void*);
+    void (*run)(void*) noexcept;
     void* arg;
   };
 
-  static void Schedule(void* context, void (*run)(void*), void* arg);
-  static void* Allocate(void* context, std::size_t bytes);
-  static bool Cancelled(void* context);
+  static void Schedule(void* context, void (*run)(void*) noexcept,
+                       void* arg) noexcept;
+  static void* Allocate(void* context, std::size_t bytes) noexcept;
+  static bool Cancelled(void* context) noexcept;
 
   const HostOptions options_;
   cpu::HostInterface host_;

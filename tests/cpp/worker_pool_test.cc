@@ -24,7 +24,8 @@ class ManualHost {
   explicit ManualHost(int num_threads) {
     host_.context = this;
     host_.num_threads = num_threads;
-    host_.schedule = [](void* context, void (*run)(void*), void* arg) {
+    host_.schedule = [](void* context, void (*run)(void*) noexcept,
+                        void* arg) noexcept {
       auto* host = static_cast<ManualHost*>(context);
       const std::lock_guard<std::mutex> lock(host->mutex_);
       host->asked_.push_back({run, arg});
@@ -42,7 +43,7 @@ class ManualHost {
  private:
   cpu::HostInterface host_;
   std::mutex mutex_;
-  std::vector<std::pair<void (*)(void*), void*>> asked_;
+  std::vector<std::pair<void (*)(void*) noexcept, void*>> asked_;
 };
 
 // Counts its runs, and itself while it lives.
@@ -148,7 +149,7 @@ class Tree : public cpu::SharedWork {
 
 TEST(WorkerPool, ConcurrentCalls) {
   constexpr int kDepth = 9, kTrees = 4, kRuns = kTrees * ((2 << kDepth) - 1);
-  for (const Pool pool : {Pool::kThreads, Pool::kLate}) {
+  for (const Pool pool : {Pool::kThreads, Pool::kLate, Pool::kRefuses}) {
     HostOptions options;
     options.num_threads = 4;
     options.pool = pool;

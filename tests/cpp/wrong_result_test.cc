@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "cc/core/engine_version.h"
 #include "tests/cpp/op_tests.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/tolerances.h"
@@ -59,7 +60,7 @@ TEST_P(WrongResult, IsSeen) {
 
 TEST(Engine, IsTheOneUnderTest) {
   const cpu::Engine* engine = blockrnn_cpu_engine();
-  EXPECT_EQ(engine->version, cpu::kEngineVersion);
+  EXPECT_EQ(engine->version, kEngineVersion<cpu::Engine>);
   EXPECT_STREQ(engine->isa, BLOCKRNN_ISA);
 }
 

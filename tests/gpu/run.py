@@ -68,7 +68,11 @@ SANITIZED_OPTIONS = {"initcheck": ("--unfilled",)}
 
 
 def engine_sources(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The engine's sources; those that its build writes, in `folder`."""
+    """The engine's sources; those that its build writes, in `folder`, with a header for them."""
+    header = folder / "cc/core/interface_hash.h"
+    header.parent.mkdir(parents=True, exist_ok=True)
+    hashed = ["tools/interface_hash.sh", "cc/core/engine_args.h"]  # nobody asks for the version
+    header.write_text(run(hashed, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout)
     rules: dict = {}
     exec((ROOT / INSTANCES).read_text(), rules)
     written = []
@@ -101,6 +105,7 @@ def build(
     levels: dict[pathlib.Path, str] | None = None,
 ) -> dict[pathlib.Path, str]:
     """Returns the compiler's output for each source. levels: options of single sources."""
+    compiler = [*compiler, "-I", library.parent]  # with what engine_sources has written
     # Two sources may have the same name.
     objects = [library.parent / f"{n}_{source.name}.o" for n, source in enumerate(sources)]
     outputs = compile_all(

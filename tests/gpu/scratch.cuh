@@ -35,7 +35,7 @@ struct Scratch {
   }
 
   // For HostInterface::allocate; context is a Scratch.
-  static void* Allocate(void* context, std::size_t bytes) {
+  static void* Allocate(void* context, std::size_t bytes) noexcept {
     auto* const self = static_cast<Scratch*>(context);
     void* array = nullptr;
     if (self->calls_left-- <= 0) return nullptr;

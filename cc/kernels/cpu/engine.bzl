@@ -94,7 +94,7 @@ def _sources(type):
     })
 
 def _own_sources():
-    return ["engine.cc"] + _sources("bf16") + select({
+    return _sources("bf16") + select({
         ":type_f32": ["engine_low_precision.cc"],
         "//conditions:default": [],
     })
@@ -118,12 +118,19 @@ def cpu_engines(name, hdrs):
                 deps = _DEPS,
             )
         native.cc_library(
-            name = "objects_" + isa,
+            name = "own_" + isa,
             srcs = _own_sources() + hdrs,
             copts = copts,
             linkstatic = True,
+            deps = _DEPS,
+        )
+        native.cc_library(
+            name = "objects_" + isa,
+            srcs = ["engine.cc"] + hdrs,
+            copts = copts,
+            linkstatic = True,
             local_defines = ["BLOCKRNN_ISA=\\\"%s\\\"" % isa],
-            deps = [":common_" + base] + _DEPS,
+            deps = [":own_" + isa, ":common_" + base, "//cc/core:engine_version"] + _DEPS,
             # Of a shared library nothing else asks for the one symbol.
             alwayslink = True,
         )

@@ -2,6 +2,7 @@
 
 #include "cc/kernels/cpu/engine.h"
 
+#include "cc/core/engine_version.h"
 #include "cc/kernels/cpu/engine_functions.h"
 
 #if !defined(BLOCKRNN_ISA)
@@ -13,7 +14,7 @@ extern "C" __attribute__((visibility("default"))) const blockrnn::cpu::Engine*
 blockrnn_cpu_engine() {
   using blockrnn::cpu::MakeEngineFunctions;
   static const blockrnn::cpu::Engine engine = {
-      blockrnn::cpu::kEngineVersion,
+      blockrnn::kEngineVersion<blockrnn::cpu::Engine>,
       BLOCKRNN_ISA,
       MakeEngineFunctions<Eigen::half>(),
       MakeEngineFunctions<Eigen::bfloat16>(),

@@ -8,6 +8,7 @@
 #define BLOCKRNN_KERNELS_CPU_ENGINE_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "cc/core/engine_args.h"
 
@@ -22,7 +23,9 @@ enum class Status : int {
 };
 
 // What the caller provides to an engine call. Any of the engine's threads may
-// call any of the functions, several at a time. Results have the same bits
+// call any of the functions, several at a time. None of them throws: an
+// exception would leave a frame that other threads still read. Results have the
+// same bits
 // whichever thread does what, if all threads round alike and all, or none,
 // flush subnormal numbers to zero.
 struct HostInterface {
@@ -30,13 +33,15 @@ struct HostInterface {
   // Threads worth using, the calling one included.
   int num_threads = 1;
   // Queues run(arg) on another thread. It may start late, even after the engine
-  // call has returned, but runs once. Not called when num_threads is 1.
-  void (*schedule)(void* context, void (*run)(void* arg), void* arg) = nullptr;
+  // call has returned, but runs once: where it cannot be queued, `schedule`
+  // runs it itself. Not called when num_threads is 1.
+  void (*schedule)(void* context, void (*run)(void* arg) noexcept,
+                   void* arg) noexcept = nullptr;
   // Scratch of that many bytes, aligned to 64, which the caller frees after the
   // call; nullptr when there is no memory.
-  void* (*allocate)(void* context, std::size_t bytes) = nullptr;
+  void* (*allocate)(void* context, std::size_t bytes) noexcept = nullptr;
   // Whether to give up early; may be nullptr.
-  bool (*cancelled)(void* context) = nullptr;
+  bool (*cancelled)(void* context) noexcept = nullptr;
   // Whether the threads behind `schedule` are spinning, so that one begins
   // within a microsecond or so; one that sleeps takes tens of them.
   bool workers_awake = false;
@@ -45,7 +50,7 @@ struct HostInterface {
 // One function of an engine.
 template <class Args>
 struct EngineFunction {
-  Status (*run)(const Args& args, const HostInterface& host);
+  Status (*run)(const Args& args, const HostInterface& host) noexcept;
 };
 
 // The functions for storage type T; Run(args, host) calls the one that takes
@@ -53,12 +58,12 @@ struct EngineFunction {
 template <class T>
 using EngineFunctions = FunctionTable<EngineFunction, T, CpuEngineArgs>;
 
-// Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 15;
-
 struct Engine {
-  int version;
-  const char* isa;  // "generic", "x86-64-v2", … (engine.bzl)
+  using Host = HostInterface;
+  using Args = CpuEngineArgs;
+
+  std::uint64_t version;  // cc/core/engine_version.h
+  const char* isa;        // "generic", "x86-64-v2", … (engine.bzl)
   EngineFunctions<Eigen::half> f16;
   EngineFunctions<Eigen::bfloat16> bf16;
   EngineFunctions<float> f32;

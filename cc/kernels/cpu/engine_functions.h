@@ -118,9 +118,10 @@ using Functions =
     Overloads<SequenceFunctions<T, A>, GruBlockCell<T, A>, LstmBlockCell<T, A>,
               RnnStack<T, SequenceFunctions<T, A>>>;
 
-// A function as the engine's caller sees it.
+// A function as the engine's caller sees it. Nothing in the engine throws: its
+// memory is the host's, and what else it allocates it does without.
 template <class T, class Args>
-Status RunFunction(const Args& args, const HostInterface& host) {
+Status RunFunction(const Args& args, const HostInterface& host) noexcept {
   const Executor executor(host);
   return Functions<T>::Run(args, executor);
 }

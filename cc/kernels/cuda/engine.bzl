@@ -83,7 +83,7 @@ def cuda_engine(name, srcs, hdrs):
         name = name + "_objects",
         srcs = srcs,
         hdrs = hdrs,
-        deps = ["//cc/core", "@local_tensorflow//:eigen"],
+        deps = ["//cc/core", "//cc/core:engine_version", "@local_tensorflow//:eigen"],
     )
     native.filegroup(name = name + "_ptxas", srcs = [name + "_objects"], output_group = "ptxas")
     library = "libblockrnn_cuda%s.so" % CUDA_VERSION.split(".")[0]

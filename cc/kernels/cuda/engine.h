@@ -14,7 +14,7 @@
 
 namespace blockrnn::cuda {
 
-// nullptr for success, else a static message.
+// nullptr for success, else a static message. Nothing here throws.
 using Error = const char*;
 
 struct Blas;  // cc/kernels/cuda/blas/blas.cuh
@@ -26,7 +26,7 @@ struct HostInterface {
   // Returns that many bytes of device scratch, aligned to 256, which must stay
   // valid until the work queued on the stream is done; nullptr if out of
   // memory.
-  void* (*allocate)(void* context, std::size_t bytes) = nullptr;
+  void* (*allocate)(void* context, std::size_t bytes) noexcept = nullptr;
   // Whether persistent kernels may be used, whose blocks must all be resident
   // at once (cooperative launches).
   bool persistent = true;
@@ -73,17 +73,20 @@ Error RunDirections(const Args& first, const Args& second,
                     const HostInterface& host, bool* ran);
 
 // Sets `bytes` bytes of device memory to zero.
-Error FillZero(void* device, std::size_t bytes, const HostInterface& host);
+Error FillZero(void* device, std::size_t bytes,
+               const HostInterface& host) noexcept;
 // Copies `bytes` bytes within device memory.
 Error Copy(const void* from, std::size_t bytes, void* to,
-           const HostInterface& host);
+           const HostInterface& host) noexcept;
 // Copies `bytes` bytes to host memory: the only function that waits for the
 // stream.
 Error CopyToHost(const void* from, std::size_t bytes, void* to,
-                 const HostInterface& host);
+                 const HostInterface& host) noexcept;
 
 // The Error when HostInterface::allocate returns nullptr.
 inline constexpr char kOutOfMemory[] = "out of device memory";
+// The Error when the engine itself has no memory.
+inline constexpr char kOutOfHostMemory[] = "out of host memory";
 
 // Strings that live as long as the process; one of the two is nullptr.
 struct CublasFound {
@@ -94,7 +97,7 @@ struct CublasFound {
 // One function of the table.
 template <class Args>
 struct EngineFunction {
-  Error (*run)(const Args& args, const HostInterface& host);
+  Error (*run)(const Args& args, const HostInterface& host) noexcept;
 };
 
 // The functions for storage type T; Run(args, host) calls the one that takes
@@ -102,22 +105,22 @@ struct EngineFunction {
 template <class T>
 using EngineFunctions = FunctionTable<EngineFunction, T, EngineArgs>;
 
-// Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 5;
-
 struct Engine {
-  int version;
+  using Host = HostInterface;
+  using Args = EngineArgs;
+
+  std::uint64_t version;  // cc/core/engine_version.h
   EngineFunctions<Eigen::half> f16;
   EngineFunctions<Eigen::bfloat16> bf16;
   EngineFunctions<float> f32;
   EngineFunctions<double> f64;
   Error (*fill_zero)(void* device, std::size_t bytes,
-                     const HostInterface& host);
+                     const HostInterface& host) noexcept;
   Error (*copy)(const void* from, std::size_t bytes, void* to,
-                const HostInterface& host);
+                const HostInterface& host) noexcept;
   Error (*copy_to_host)(const void* from, std::size_t bytes, void* to,
-                        const HostInterface& host);
-  CublasFound (*find_cublas)();
+                        const HostInterface& host) noexcept;
+  CublasFound (*find_cublas)() noexcept;
 };
 
 // The one exported symbol: extern "C" const Engine* blockrnn_cuda_engine().

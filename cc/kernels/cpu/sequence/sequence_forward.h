@@ -34,6 +34,7 @@
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -127,6 +128,7 @@ class SequenceForward {
     if (!scratch_.ok()) return Status::kOutOfMemory;
     Begin();
     ZeroUnusedOutputs();
+    ZeroUnusedStates();
     for (int64_t n = segments_.count() - 1; n >= 0; --n) {
       const Segment segment = segments_.FromBack(n);
       if (segment.first > 0) SaveStates(segment.first, n);
@@ -243,15 +245,30 @@ class SequenceForward {
     return SegmentStates(n) + rows_.batch() * forward_shape_.width * sizeof(C);
   }
 
-  // Of the rows that the step has.
+  // Of the rows that the step has; zeros of the others.
   void SaveStates(int64_t step, int64_t n) const {
-    const int64_t rows = rows_.ActiveRows(step);
-    std::memcpy(SegmentStates(n), h_.Previous(step),
-                rows * forward_shape_.width * sizeof(C));
+    const auto save = [&](const void* state, int64_t width, char* to) {
+      const std::size_t row = width * sizeof(C);
+      const int64_t rows = rows_.ActiveRows(step);
+      std::memcpy(to, state, rows * row);
+      std::memset(to + rows * row, 0, (rows_.batch() - rows) * row);
+    };
+    save(h_.Previous(step), forward_shape_.width, SegmentStates(n));
     const CellState<T> own = cell_.State();
     if (own.now == nullptr) return;
-    std::memcpy(SegmentCellStates(n), own.now,
-                rows * args_.shape.units * sizeof(C));
+    save(own.now, args_.shape.units, SegmentCellStates(n));
+  }
+
+  // There are fewer segments than there is room for where blocks of steps are
+  // longer than a segment must be, and where no row has all steps.
+  void ZeroUnusedStates() const {
+    if (args_.span_states == nullptr || args_.span_steps <= 0) return;
+    const int64_t room =
+        Segments::MostSegments(args_.shape.steps, args_.span_steps) - 1;
+    char* const unused =
+        SegmentStates(std::max<int64_t>(segments_.count() - 1, 0));
+    const std::ptrdiff_t bytes = SegmentStates(room) - unused;
+    if (bytes > 0) std::memset(unused, 0, bytes);
   }
 
   void LoadStates(int64_t step, int64_t n) const {

@@ -28,7 +28,7 @@ class SharedWork {
   }
 
   // What a worker runs, which has a reference of its own.
-  static void RunWorker(void* work) {
+  static void RunWorker(void* work) noexcept {
     auto* self = static_cast<SharedWork*>(work);
     self->Work();
     self->Unref();
@@ -77,9 +77,10 @@ class SpinWait {
 
 class WorkerPool final : public SharedWork {
  public:
-  // Queues run(arg) on a thread of the host.
-  using ScheduleFunction = void (*)(void* context, void (*run)(void* arg),
-                                    void* arg);
+  // Queues run(arg) on a thread of the host, or runs it.
+  using ScheduleFunction = void (*)(void* context,
+                                    void (*run)(void* arg) noexcept,
+                                    void* arg) noexcept;
 
   WorkerPool(void* context, ScheduleFunction schedule, int max_workers)
       : context_(context), schedule_(schedule), max_workers_(max_workers) {}

@@ -11,7 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <new>
 #include <utility>
 
 #include "cc/kernels/cuda/launch.cuh"
@@ -23,7 +23,7 @@ using cublas::Api;
 
 struct Library {
   Api api = {};
-  std::string path;
+  const char* path = nullptr;
   const char* problem = nullptr;  // nullptr: all is well
 };
 
@@ -64,7 +64,7 @@ Library OpenLibrary() {
   Dl_info where;
   if (library.problem == nullptr &&
       dladdr(reinterpret_cast<void*>(api.cublasCreate_v2), &where) != 0) {
-    library.path = where.dli_fname;
+    library.path = where.dli_fname;  // as long as it is open
   }
   return library;
 }
@@ -79,14 +79,14 @@ Library OpenLibrary() {
 // The library is never closed: TensorFlow's threads may still compute while the
 // process ends.
 const Library* FindLibrary(const char** problem = nullptr) {
-  static std::mutex* const mutex = new std::mutex;
-  static const Library* found = nullptr;
-  const std::lock_guard<std::mutex> lock(*mutex);
-  if (found != nullptr) return found;
-  Library library = OpenLibrary();
+  static std::mutex mutex;  // trivially destroyed, as the library
+  static Library library;
+  static bool found = false;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!found) library = OpenLibrary();
+  found = library.problem == nullptr;
   if (problem != nullptr) *problem = library.problem;
-  if (library.problem == nullptr) found = new Library(std::move(library));
-  return found;
+  return found ? &library : nullptr;
 }
 
 // The status of a call of cuBLAS, so the library has been found.
@@ -207,10 +207,10 @@ int Multiply(const Api& api, cublas::Handle handle, const BlasGemm& p,
 
 }  // namespace
 
-CublasFound FindCublas() {
+CublasFound FindCublas() noexcept {
   CublasFound found;
   if (const Library* library = FindLibrary(&found.problem)) {
-    found.path = library->path.c_str();
+    found.path = library->path;
   }
   return found;
 }

@@ -65,7 +65,7 @@ struct Api {
 
 }  // namespace cublas
 
-CublasFound FindCublas();
+CublasFound FindCublas() noexcept;
 
 // A Blas for one call of an engine function, on one thread and one stream. The
 // first GEMM allocates scratch from the host, which the later ones share, so

@@ -54,7 +54,7 @@ Error SequenceRows::SetOrder(const SequenceShape& shape, const uint8_t* mask) {
   const int64_t size = RowOrderStorage(shape, nullptr);
   if (size > 0) {
     storage_.reset(new (std::nothrow) int64_t[size]);
-    if (storage_ == nullptr) return "out of host memory";
+    if (storage_ == nullptr) return kOutOfHostMemory;
   }
   host_order_ = MakeRowOrder(shape, nullptr, storage_.get());
   host_order_.mask = mask;

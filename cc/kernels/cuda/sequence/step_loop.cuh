@@ -7,12 +7,14 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <mutex>
-#include <set>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -142,21 +144,21 @@ inline cudaError_t AllowSharedMemory(const void* kernel, int64_t bytes) {
 // that nothing was queued and the steps can run one by one: too many blocks for
 // the multiprocessors of this process (MPS, MIG), or more registers or shared
 // memory than the device or a tool beside the program leaves.
+inline constexpr cudaError_t kRefusals[] = {
+    cudaErrorInvalidValue, cudaErrorInvalidConfiguration,
+    cudaErrorLaunchOutOfResources, cudaErrorCooperativeLaunchTooLarge};
 inline bool IsRefused(cudaError_t code) {
-  return code == cudaErrorInvalidValue ||
-         code == cudaErrorInvalidConfiguration ||
-         code == cudaErrorLaunchOutOfResources ||
-         code == cudaErrorCooperativeLaunchTooLarge;
+  return std::find(std::begin(kRefusals), std::end(kRefusals), code) !=
+         std::end(kRefusals);
 }
 
 // Logs the first refusal for each error. The results are right without the
 // kernel, so nothing else would tell that an argument of ours was wrong.
 inline void LogRefusal(cudaError_t code, int64_t blocks, int64_t shared_bytes) {
-  // Never destroyed: calls may run until the process ends.
-  static auto* const mutex = new std::mutex;
-  static auto* const logged = new std::set<cudaError_t>;
-  const std::lock_guard<std::mutex> lock(*mutex);
-  if (!logged->insert(code).second) return;
+  static std::atomic<bool> logged[std::size(kRefusals)];
+  const cudaError_t* const refusal =
+      std::find(std::begin(kRefusals), std::end(kRefusals), code);
+  if (logged[refusal - kRefusals].exchange(true)) return;
   std::fprintf(stderr,
                "tf_blockrnn: CUDA refused a persistent kernel of %lld blocks "
                "of %d threads and %lld bytes of shared memory: error %d, %s\n",

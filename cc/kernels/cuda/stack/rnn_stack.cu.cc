@@ -42,7 +42,7 @@ class LayerHost {
   void Recycle() { scratch_.Recycle(); }
 
  private:
-  static void* Allocate(void* context, std::size_t bytes) {
+  static void* Allocate(void* context, std::size_t bytes) noexcept {
     auto* const self = static_cast<LayerHost*>(context);
     if (void* const data = self->scratch_.Take(bytes)) return data;
     void* const data = self->caller_.allocate(self->caller_.context, bytes);
