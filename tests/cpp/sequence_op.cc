@@ -246,6 +246,13 @@ std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, const Case& c,
   return OutputsOf(c, std::move(all));
 }
 
+void CheckSpanStates(const std::vector<float>& states, float before) {
+  if (std::count(states.begin(), states.end(), before) != 1 ||
+      states.back() != before) {
+    throw std::runtime_error("span_states was not written, or past its end");
+  }
+}
+
 NamedTensors Used(const Case& c, const std::vector<Tensor>& inputs) {
   const std::vector<TensorSpec> specs = c.op->inputs(c.dims, c.variant);
   NamedTensors used;

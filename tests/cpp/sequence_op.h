@@ -116,6 +116,10 @@ std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, const Case& c,
                                     const NamedTensors* computed);
 
 // The inputs that a call has, by name.
+// Throws unless every span state was written, and nothing past them: the last
+// number, alone, is still what all were before.
+void CheckSpanStates(const std::vector<float>& states, float before);
+
 NamedTensors Used(const Case& c, const std::vector<Tensor>& inputs);
 // The outputs in their order; what is not there is zeros.
 std::vector<Tensor> OutputsOf(const Case& c, NamedTensors tensors);
@@ -273,11 +277,7 @@ NamedArrays Train(const TrainingCall& call) {
   forward.span_states = states.data();
   backward.span_states = states.data();
   RunFloat(forward);
-  // All but the last one, which is past their end.
-  if (std::count(states.begin(), states.end(), -7) != 1 ||
-      states.back() != -7) {
-    throw std::runtime_error("span_states was not written, or past its end");
-  }
+  CheckSpanStates(states, -7);
   const std::vector<float> before = states;
   RunFloat(backward);
   if (states != before) throw std::runtime_error("span_states was written");

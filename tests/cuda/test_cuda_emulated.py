@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 
+import check_persistent
 import check_program
 import check_ptxas
 import jax_calls
@@ -54,6 +55,9 @@ def test_kernels_in_the_emulation(emulation, check):
     if check == "check_cudnn.py" and done.returncode == check_program.NOT_RUN:
         pytest.skip(done.stdout.strip())  # it compares with cuDNN's own numbers
     assert done.returncode == 0, said
+    # A refusal hides an error of ours as well as a lack of room, so each kind is logged, once.
+    refusals = len(check_persistent.REFUSALS) if check == "check_persistent.py" else None
+    assert refusals in (None, done.stderr.count("CUDA refused a persistent kernel")), said
 
 
 @pytest.fixture(scope="module")

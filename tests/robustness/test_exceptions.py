@@ -20,13 +20,15 @@ def throwing(tmp_path_factory):
     return library
 
 
-@pytest.mark.parametrize("what", ["allocations", "pool"])
-def test_exceptions_stay_inside(throwing, what):
+# XLA schedules within TensorFlow (tests/cpp/xla/ffi_call_test.cc).
+@pytest.mark.parametrize(
+    ("what", "runs"), [("allocations", {"eager", "graph", "XLA"}), ("pool", {"eager", "graph"})]
+)
+def test_exceptions_stay_inside(throwing, what, runs):
     child = run_python(
         [str(PROGRAMS / "throwing_child.py"), str(throwing), what],
         fresh=True,
         LD_PRELOAD=str(throwing),
     )
     counts = json.loads(assert_ok(child, what).splitlines()[-1])
-    assert all(count > 0 for count in counts.values()), counts
-    assert counts.keys() == {"eager", "graph", "XLA"}
+    assert {name for name, count in counts.items() if count > 0} == runs, counts

@@ -123,6 +123,8 @@ def cpu_engines(name, hdrs):
             copts = copts,
             linkstatic = True,
             deps = _DEPS,
+            # The common objects ask for it, which the linker reads later.
+            alwayslink = True,
         )
         native.cc_library(
             name = "objects_" + isa,

@@ -1,11 +1,12 @@
-// Tests the device scratch of a call from XLA, whose interface is replaced by
-// one that aligns no better than XLA promises.
+// Tests a call from XLA: its device scratch, where XLA aligns no better than it
+// promises, and its threads, where XLA has none.
 
 #include "cc/xla/ffi_call.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,27 @@ XLA_FFI_Api Api() {
   api.XLA_FFI_Error_GetMessage = &GetMessage;
   api.XLA_FFI_Error_Destroy = &Destroy;
   return api;
+}
+
+// A pool that cannot queue: it says so, or throws.
+XLA_FFI_Error* Refuse(XLA_FFI_ThreadPool_Schedule_Args*) {
+  return new XLA_FFI_Error{"no room"};
+}
+XLA_FFI_Error* Throw(XLA_FFI_ThreadPool_Schedule_Args*) {
+  throw std::bad_alloc();
+}
+
+TEST(CpuFfiCall, RunsWhatCannotBeQueued) {
+  XLA_FFI_Api api = Api();
+  for (auto* const schedule : {&Refuse, &Throw}) {
+    api.XLA_FFI_ThreadPool_Schedule = schedule;
+    XLA_FFI_CallFrame frame = {};
+    frame.api = &api;
+    CpuFfiCall call(&frame, {});
+    int runs = 0;
+    call.Schedule([](void* arg) noexcept { ++*static_cast<int*>(arg); }, &runs);
+    EXPECT_EQ(runs, 1);
+  }
 }
 
 // The alignment that OpCall promises on GPUs.

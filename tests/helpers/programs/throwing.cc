@@ -2,12 +2,16 @@
 // std::bad_alloc, and TensorFlow's thread pool where they schedule.
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <new>
+#include <utility>
 
 namespace {
 
@@ -15,10 +19,34 @@ std::atomic<long> allocations_left{-1};  // before the one that fails; -1: none
 std::atomic<bool> pool_throws{false};    // every other time
 std::atomic<long> schedules{0};
 
+// Where the libraries are mapped.
+struct Segment {
+  std::uintptr_t begin, end;
+};
+Segment segments[64];
+int num_segments = 0;
+
+void FindSegments() {
+  num_segments = 0;
+  const auto add = [](dl_phdr_info* library, std::size_t, void*) {
+    if (std::strstr(library->dlpi_name, "libblockrnn_") == nullptr) return 0;
+    for (int n = 0; n < library->dlpi_phnum && num_segments < 64; ++n) {
+      const auto& segment = library->dlpi_phdr[n];
+      const std::uintptr_t begin = library->dlpi_addr + segment.p_vaddr;
+      segments[num_segments++] = {begin, begin + segment.p_memsz};
+    }
+    return 0;
+  };
+  dl_iterate_phdr(add, nullptr);
+}
+
+// dladdr would search through the symbols of a library.
 bool IsOurs(void* caller) {
-  Dl_info info;
-  return dladdr(caller, &info) != 0 &&
-         std::strstr(info.dli_fname, "libblockrnn_") != nullptr;
+  const auto address = reinterpret_cast<std::uintptr_t>(caller);
+  for (int n = 0; n < num_segments; ++n) {
+    if (segments[n].begin <= address && address < segments[n].end) return true;
+  }
+  return false;
 }
 
 bool Fails(void* caller) {
@@ -32,9 +60,15 @@ void* Allocate(std::size_t size) { return std::malloc(size == 0 ? 1 : size); }
 
 extern "C" {
 
-void throwing_allocation(long n) { allocations_left = n; }
+void throwing_allocation(long n) {
+  FindSegments();
+  allocations_left = n;
+}
 long throwing_allocations_left() { return allocations_left; }
-void throwing_pool(bool throws) { pool_throws = throws; }
+void throwing_pool(bool throws) {
+  FindSegments();
+  pool_throws = throws;
+}
 long throwing_schedules() { return schedules; }
 
 }  // extern "C"
