@@ -36,25 +36,48 @@
  *   mean and variance are over all gates of a row, norm_c's over all units.
  *
  * Functions return BLOCKRNN_OK or what is wrong; blockrnn_last_error() has the
- * text. They may be called by many threads at a time with the same session. */
+ * text. They may be called by many threads at a time with the same session.
+ *
+ * Structs that a caller fills begin with struct_size, which must be their size.
+ * The initialisers set it, and all other members to zero:
+ *
+ *   blockrnn_model model = BLOCKRNN_MODEL_INIT;           C and C++
+ *   blockrnn_model model = {.struct_size = sizeof model}; C99 and C++20
+ *
+ * Later versions add members at the end of a struct, and there zero stands for
+ * the behaviour of this version. So a program that is compiled against this
+ * header runs with later libraries. One that is compiled against a later header
+ * runs with this library unless it sets a member that this library does not
+ * know, which is BLOCKRNN_INVALID_ARGUMENT. */
 
 #ifndef BLOCKRNN_INFERENCE_BLOCKRNN_H_
 #define BLOCKRNN_INFERENCE_BLOCKRNN_H_
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-typedef enum blockrnn_status {
+/* Raised with every function, member or value that is added. */
+#define BLOCKRNN_API_VERSION 1
+
+/* The values below are of the type int32_t, which has all numbers, and not of
+ * an enum: a program and a library may be of different versions. */
+
+typedef int32_t blockrnn_status;
+enum {
   BLOCKRNN_OK = 0,
   BLOCKRNN_INVALID_ARGUMENT = 1,
   BLOCKRNN_OUT_OF_MEMORY = 2,
-  BLOCKRNN_NO_ENGINE = 3 /* no engine that this processor runs */
-} blockrnn_status;
+  BLOCKRNN_NO_ENGINE = 3,  /* no engine that this processor runs */
+  BLOCKRNN_NO_THREADS = 4, /* the system does not start that many threads */
+  BLOCKRNN_INTERNAL = 5    /* an error of the library */
+};
 
-typedef enum blockrnn_cell {
+typedef int32_t blockrnn_cell;
+enum {
   BLOCKRNN_LSTM = 0,
   BLOCKRNN_GRU_RESET_BEFORE = 1,
   BLOCKRNN_GRU_RESET_AFTER = 2,
@@ -62,24 +85,24 @@ typedef enum blockrnn_cell {
   BLOCKRNN_RNN_RELU = 4,
   BLOCKRNN_LAYER_NORM_LSTM = 5,
   BLOCKRNN_LAYER_NORM_GRU = 6
-} blockrnn_cell;
+};
 
-typedef enum blockrnn_precision {
+typedef int32_t blockrnn_precision;
+enum {
   BLOCKRNN_FLOAT32 = 0,
   BLOCKRNN_BFLOAT16 = 1, /* weights in bfloat16, sums in float32 */
   BLOCKRNN_INT8 = 2      /* weights and operands in int8, sums in int32: inputs,
                             units and outputs up to 133144 */
-} blockrnn_precision;
+};
 
-typedef enum blockrnn_activation {
-  BLOCKRNN_TANH = 0,
-  BLOCKRNN_RELU = 1
-} blockrnn_activation;
+typedef int32_t blockrnn_activation;
+enum { BLOCKRNN_TANH = 0, BLOCKRNN_RELU = 1 };
 
 /* The weights of one direction of a layer. Those that may be NULL are zero, or
  * there is no such part. The norms, [0] gamma and [1] beta, are read for the
  * cells with layer normalisation alone, and must not be NULL there. */
 typedef struct blockrnn_direction {
+  size_t struct_size;     /* sizeof(blockrnn_direction) */
   const float* w_x;       /* [G, I, H] */
   const float* w_h;       /* [G, P, H] */
   const float* b_x;       /* [G, H], or NULL */
@@ -91,37 +114,55 @@ typedef struct blockrnn_direction {
   const float* norm_c;    /* [2, H], of the cell state; not read for a gru */
 } blockrnn_direction;
 
+#define BLOCKRNN_DIRECTION_INIT                                           \
+  {                                                                       \
+    sizeof(blockrnn_direction), NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        NULL, NULL                                                        \
+  }
+
 typedef struct blockrnn_layer {
-  int64_t inputs;  /* I: of the first layer any, else D P of the layer below */
-  int64_t units;   /* H */
-  int64_t outputs; /* P */
+  size_t struct_size; /* sizeof(blockrnn_layer), in each layer of an array */
+  int64_t inputs;     /* I: of the first layer any, else D P of the one below */
+  int64_t units;      /* H */
+  int64_t outputs;    /* P */
   const blockrnn_direction* forward;
   const blockrnn_direction* backward; /* NULL: one direction */
 } blockrnn_layer;
 
+#define BLOCKRNN_LAYER_INIT \
+  { sizeof(blockrnn_layer), 0, 0, 0, NULL, NULL }
+
 typedef struct blockrnn_model {
+  size_t struct_size; /* sizeof(blockrnn_model) */
   blockrnn_cell cell;
-  int64_t num_layers; /* at least 1 */
-  const blockrnn_layer* layers;
-  float cell_clip; /* of the lstm's cell state; 0: none */
-  float zoneout_h; /* rate of zoneout of h, 0..1; not of rnn */
-  float zoneout_c; /* rate of zoneout of the lstm's cell state, 0..1 */
-  /* Both are read for the cells with layer normalisation alone. */
-  float epsilon;        /* added to the variances; above 0 */
-  int norm_output_only; /* lstm: not 0: the output alone reads norm_c */
   /* Both must be 0 but for lstm and gru. */
   blockrnn_activation activation; /* in place of tanh */
   float hard_sigmoid;             /* slope of the gates' hard sigmoid, as 0.2 in
                                      Keras before version 3; 0: sigmoid */
+  float cell_clip;                /* of the lstm's cell state; 0: none */
+  float zoneout_h;                /* rate of zoneout of h, 0..1; not of rnn */
+  float zoneout_c; /* rate of zoneout of the lstm's cell state, 0..1 */
+  /* Both are read for the cells with layer normalisation alone. */
+  float epsilon;            /* added to the variances; above 0 */
+  int32_t norm_output_only; /* lstm: not 0: the output alone reads norm_c */
+  int64_t num_layers;       /* at least 1 */
+  const blockrnn_layer* layers;
 } blockrnn_model;
+
+#define BLOCKRNN_MODEL_INIT                                                 \
+  {                                                                         \
+    sizeof(blockrnn_model), BLOCKRNN_LSTM, BLOCKRNN_TANH, 0.0f, 0.0f, 0.0f, \
+        0.0f, 0.0f, 0, 0, NULL                                              \
+  }
 
 typedef struct blockrnn_session blockrnn_session;
 
 /* Packs the weights, which are not read afterwards. threads: that a call may
- * use, its own included, at least 1. *session is NULL unless it succeeds. */
+ * use, its own included, 1..1024; the others are started here, and end with the
+ * session. *session is NULL unless it succeeds. */
 blockrnn_status blockrnn_session_create(const blockrnn_model* model,
                                         blockrnn_precision precision,
-                                        int threads,
+                                        int32_t threads,
                                         blockrnn_session** session);
 
 /* No call of the session may be running. NULL is allowed. */
@@ -129,10 +170,10 @@ void blockrnn_session_destroy(blockrnn_session* session);
 
 /* Elements that the state of one row has. The states of B rows are one array:
  * for each layer from the input up, for each of its directions: h [B, P], and
- * for an lstm, with layer normalisation or without, cs [B, H]. */
+ * for an lstm, with layer normalisation or without, cs [B, H]. Of NULL: -1. */
 int64_t blockrnn_session_state_size(const blockrnn_session* session);
 
-/* Bytes of the packed weights. */
+/* Bytes of the packed weights. Of NULL: -1. */
 int64_t blockrnn_session_weight_bytes(const blockrnn_session* session);
 
 /* All steps of B sequences: outputs is D P of the last layer.
@@ -155,13 +196,17 @@ blockrnn_status blockrnn_session_run(blockrnn_session* session, const float* x,
 blockrnn_status blockrnn_session_step(blockrnn_session* session, const float* x,
                                       int64_t batch, const float* state,
                                       float* new_state, float* y,
-                                      int rows_apart);
+                                      int32_t rows_apart);
 
 /* What the last call of this thread that failed had to report. */
 const char* blockrnn_last_error(void);
 
 /* The instruction set of the engine in use, "x86-64-v4" say; NULL: none. */
 const char* blockrnn_cpu_isa(void);
+
+/* The BLOCKRNN_API_VERSION of the library: whether it has what was added in a
+ * version, for programs that also run with older libraries. */
+int32_t blockrnn_api_version(void);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <new>
 #include <string>
@@ -12,7 +13,9 @@
 #include "cc/core/checked_int.h"
 #include "cc/core/sequence_args.h"
 #include "cc/inference/blockrnn.h"
+#include "cc/inference/model_reader.h"
 #include "cc/inference/session.h"
+#include "cc/inference/session_status.h"
 #include "cc/loader/cpu_engine_loader.h"
 
 namespace blockrnn {
@@ -22,21 +25,45 @@ namespace {
 // counted in 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 
-thread_local std::string last_error;
+// What the last call that failed had to report.
+struct LastError {
+  std::string text;
+  const char* shown = "";  // text, or a literal where there is no memory
+};
+thread_local LastError last_error;
 
-blockrnn_status Report(const SessionStatus& status) {
-  if (!status.ok()) last_error = status.text;
+blockrnn_status Report(SessionStatus status) noexcept {
+  if (!status.ok()) {
+    last_error.text = std::move(status.text);
+    last_error.shown = last_error.text.c_str();
+  }
   return status.code;
 }
 
+blockrnn_status ReportOutOfMemory() noexcept {
+  last_error.shown = kOutOfMemoryText;
+  return BLOCKRNN_OUT_OF_MEMORY;
+}
+
+blockrnn_status ReportInternal(const char* what) noexcept {
+  try {
+    return Report(
+        {BLOCKRNN_INTERNAL, std::string("an error of the library: ") + what});
+  } catch (const std::bad_alloc&) {
+    return ReportOutOfMemory();
+  }
+}
+
 template <class Body>
-blockrnn_status Guarded(const Body& body) {
+blockrnn_status Guarded(const Body& body) noexcept {
   try {
     return Report(body());
   } catch (const std::bad_alloc&) {
-    return Report(OutOfMemory());
+    return ReportOutOfMemory();
   } catch (const std::exception& error) {
-    return Report({BLOCKRNN_OUT_OF_MEMORY, error.what()});
+    return ReportInternal(error.what());
+  } catch (...) {
+    return ReportInternal("an exception of an unknown type");
   }
 }
 
@@ -110,12 +137,12 @@ SessionStatus CheckActivations(const blockrnn_model& model) {
   return {};
 }
 
-SessionStatus CheckModel(const blockrnn_model* model,
-                         blockrnn_precision precision, int threads) {
-  if (model == nullptr) return InvalidArgument("model must not be NULL");
-  if (model->cell < BLOCKRNN_LSTM || model->cell > BLOCKRNN_LAYER_NORM_GRU) {
+// `model` is a ModelReader's.
+SessionStatus CheckModel(const blockrnn_model& model,
+                         blockrnn_precision precision, int32_t threads) {
+  if (model.cell < BLOCKRNN_LSTM || model.cell > BLOCKRNN_LAYER_NORM_GRU) {
     return InvalidArgument("cell must be a blockrnn_cell, got " +
-                           Number(model->cell));
+                           Number(model.cell));
   }
   if (precision < BLOCKRNN_FLOAT32 || precision > BLOCKRNN_INT8) {
     return InvalidArgument("precision must be a blockrnn_precision, got " +
@@ -126,37 +153,33 @@ SessionStatus CheckModel(const blockrnn_model* model,
                            Number(threads));
   }
   // Not `< 0`, so that a NaN is refused too.
-  if (!(model->cell_clip >= 0) || std::isinf(model->cell_clip)) {
+  if (!(model.cell_clip >= 0) || std::isinf(model.cell_clip)) {
     return InvalidArgument("cell_clip must be 0 or above, and finite");
   }
-  if (model->cell_clip > 0 && model->cell != BLOCKRNN_LSTM) {
+  if (model.cell_clip > 0 && model.cell != BLOCKRNN_LSTM) {
     return InvalidArgument("cell_clip is for lstm alone");
   }
-  for (const float rate : {model->zoneout_h, model->zoneout_c}) {
+  for (const float rate : {model.zoneout_h, model.zoneout_c}) {
     if (!(rate >= 0 && rate <= 1)) {
       return InvalidArgument("zoneout_h and zoneout_c must be in 0..1, got " +
                              std::to_string(rate));
     }
   }
-  if (model->zoneout_h > 0 && model->cell >= BLOCKRNN_RNN_TANH) {
+  if (model.zoneout_h > 0 && model.cell >= BLOCKRNN_RNN_TANH) {
     return InvalidArgument("zoneout_h is for lstm and gru alone");
   }
-  if (model->zoneout_c > 0 && model->cell != BLOCKRNN_LSTM) {
+  if (model.zoneout_c > 0 && model.cell != BLOCKRNN_LSTM) {
     return InvalidArgument("zoneout_c is for lstm alone");
   }
-  const SessionStatus activations = CheckActivations(*model);
+  const SessionStatus activations = CheckActivations(model);
   if (!activations.ok()) return activations;
-  if (HasNorms(model->cell) &&
-      !(model->epsilon > 0 && std::isfinite(model->epsilon))) {
+  if (HasNorms(model.cell) &&
+      !(model.epsilon > 0 && std::isfinite(model.epsilon))) {
     return InvalidArgument("epsilon must be above 0, and finite");
   }
-  if (model->num_layers < 1 || model->layers == nullptr) {
-    return InvalidArgument(
-        "num_layers must be at least 1, and layers not NULL");
-  }
   int64_t width = 0;
-  for (int64_t n = 0; n < model->num_layers; ++n) {
-    const blockrnn_layer& layer = model->layers[n];
+  for (int64_t n = 0; n < model.num_layers; ++n) {
+    const blockrnn_layer& layer = model.layers[n];
     const std::string where = "layer " + Number(n) + ": ";
     if (layer.inputs < 0 || layer.units < 0 || layer.outputs < 0) {
       return InvalidArgument(where +
@@ -187,7 +210,7 @@ SessionStatus CheckModel(const blockrnn_model* model,
          {layer.forward, layer.backward}) {
       if (direction == nullptr) continue;
       const SessionStatus status = CheckDirection(
-          *model, layer, *direction,
+          model, layer, *direction,
           where + (direction == layer.forward ? "forward, " : "backward, "));
       if (!status.ok()) return status;
     }
@@ -252,7 +275,7 @@ blockrnn_status Call(blockrnn_session* session, const SessionCall& call,
 extern "C" {
 
 BLOCKRNN_EXPORT blockrnn_status blockrnn_session_create(
-    const blockrnn_model* model, blockrnn_precision precision, int threads,
+    const blockrnn_model* model, blockrnn_precision precision, int32_t threads,
     blockrnn_session** session) {
   using blockrnn::Session;
   using blockrnn::SessionStatus;
@@ -261,14 +284,17 @@ BLOCKRNN_EXPORT blockrnn_status blockrnn_session_create(
       return blockrnn::InvalidArgument("session must not be NULL");
     }
     *session = nullptr;
-    SessionStatus status = blockrnn::CheckModel(model, precision, threads);
+    blockrnn::ModelReader reader;
+    SessionStatus status = reader.Read(model);
+    if (!status.ok()) return status;
+    status = blockrnn::CheckModel(reader.model(), precision, threads);
     if (!status.ok()) return status;
     const auto& loaded = blockrnn::CpuEngine();
     if (loaded.engine == nullptr) {
       return {BLOCKRNN_NO_ENGINE, loaded.problem};
     }
     auto made = std::make_unique<Session>(loaded.engine, threads);
-    status = made->Init(*model, precision);
+    status = made->Init(reader.model(), precision);
     if (status.ok()) {
       *session = reinterpret_cast<blockrnn_session*>(made.release());
     }
@@ -282,11 +308,13 @@ BLOCKRNN_EXPORT void blockrnn_session_destroy(blockrnn_session* session) {
 
 BLOCKRNN_EXPORT int64_t
 blockrnn_session_state_size(const blockrnn_session* session) {
+  if (session == nullptr) return -1;
   return reinterpret_cast<const blockrnn::Session*>(session)->state_size();
 }
 
 BLOCKRNN_EXPORT int64_t
 blockrnn_session_weight_bytes(const blockrnn_session* session) {
+  if (session == nullptr) return -1;
   return reinterpret_cast<const blockrnn::Session*>(session)->weight_bytes();
 }
 
@@ -299,14 +327,18 @@ BLOCKRNN_EXPORT blockrnn_status blockrnn_session_run(
 
 BLOCKRNN_EXPORT blockrnn_status blockrnn_session_step(
     blockrnn_session* session, const float* x, int64_t batch,
-    const float* state, float* new_state, float* y, int rows_apart) {
+    const float* state, float* new_state, float* y, int32_t rows_apart) {
   return blockrnn::Call(
       session, {x, batch, 1, nullptr, state, new_state, y, rows_apart != 0},
       true);
 }
 
 BLOCKRNN_EXPORT const char* blockrnn_last_error(void) {
-  return blockrnn::last_error.c_str();
+  return blockrnn::last_error.shown;
+}
+
+BLOCKRNN_EXPORT int32_t blockrnn_api_version(void) {
+  return BLOCKRNN_API_VERSION;
 }
 
 }  // extern "C"

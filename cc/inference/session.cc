@@ -31,11 +31,6 @@ FrozenStackArgs<Forward> ArgsOf(
 
 }  // namespace
 
-Session::Session(const cpu::Engine* engine, int threads)
-    : engine_(engine), threads_(threads) {
-  if (threads > 1) pool_ = std::make_unique<Eigen::ThreadPool>(threads - 1);
-}
-
 void Session::Schedule(void* context, void (*run)(void* arg) noexcept,
                        void* arg) noexcept {
   Session* const session = static_cast<Workspace*>(context)->session;

@@ -11,34 +11,18 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
-#include "Eigen/ThreadPool"
 #include "cc/core/engine_args.h"
 #include "cc/core/frozen_stack_args.h"
 #include "cc/inference/arena.h"
 #include "cc/inference/blockrnn.h"
+#include "cc/inference/session_pool.h"
+#include "cc/inference/session_status.h"
 #include "cc/kernels/cpu/engine.h"
 
 namespace blockrnn {
-
-// A code of the C interface, and its text.
-struct SessionStatus {
-  blockrnn_status code = BLOCKRNN_OK;
-  std::string text;
-
-  bool ok() const { return code == BLOCKRNN_OK; }
-};
-
-inline SessionStatus InvalidArgument(std::string text) {
-  return {BLOCKRNN_INVALID_ARGUMENT, std::move(text)};
-}
-inline SessionStatus OutOfMemory() {
-  return {BLOCKRNN_OUT_OF_MEMORY, "there is no memory for it"};
-}
 
 // Arrays that live as long as this object.
 class Arrays {
@@ -65,11 +49,12 @@ using SessionCall = FrozenStackCall<float>;
 class Session {
  public:
   // Only a session that Init accepts can be used.
-  Session(const cpu::Engine* engine, int threads);
+  Session(const cpu::Engine* engine, int threads)
+      : engine_(engine), threads_(threads) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Packs the weights. `model` has been checked.
+  // Starts the threads and packs the weights. `model` has been checked.
   SessionStatus Init(const blockrnn_model& model, blockrnn_precision precision);
 
   // The arguments have been checked.
@@ -124,7 +109,7 @@ class Session {
   std::mutex mutex_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;  // under mutex_
   // Last, so that its threads end first.
-  std::unique_ptr<Eigen::ThreadPool> pool_;
+  std::unique_ptr<SessionPool> pool_;
 };
 
 }  // namespace blockrnn

@@ -240,6 +240,8 @@ SessionStatus Session::InitLayers(const blockrnn_model& model,
 
 SessionStatus Session::Init(const blockrnn_model& model,
                             blockrnn_precision precision) {
+  const SessionStatus threads = StartPool(threads_, &pool_);
+  if (!threads.ok()) return threads;
   const auto to = static_cast<Precision>(precision);
   switch (model.cell) {
     case BLOCKRNN_LSTM:

@@ -58,6 +58,7 @@ static const float* ReadArray(FILE* file) {
 
 static blockrnn_direction* ReadDirection(FILE* file) {
   blockrnn_direction* const direction = Allocate(1, sizeof *direction);
+  *direction = (blockrnn_direction)BLOCKRNN_DIRECTION_INIT;
   direction->w_x = ReadArray(file);
   direction->w_h = ReadArray(file);
   direction->b_x = ReadArray(file);
@@ -73,19 +74,20 @@ static blockrnn_direction* ReadDirection(FILE* file) {
 static blockrnn_model ReadModel(const char* path, int64_t* outputs) {
   FILE* const file = fopen(path, "rb");
   if (file == NULL) Fail(path, "cannot be opened");
-  blockrnn_model model = {.cell = BLOCKRNN_LSTM}; /* and all others zero */
+  blockrnn_model model = BLOCKRNN_MODEL_INIT;
   model.cell = (blockrnn_cell)ReadNumber(file, BLOCKRNN_LAYER_NORM_GRU);
   model.num_layers = ReadNumber(file, 1000);
   Read(file, &model.cell_clip, sizeof model.cell_clip, 1);
   Read(file, &model.zoneout_h, sizeof model.zoneout_h, 1);
   Read(file, &model.zoneout_c, sizeof model.zoneout_c, 1);
   Read(file, &model.epsilon, sizeof model.epsilon, 1);
-  model.norm_output_only = (int)ReadNumber(file, 1);
+  model.norm_output_only = (int32_t)ReadNumber(file, 1);
   model.activation = (blockrnn_activation)ReadNumber(file, BLOCKRNN_RELU);
   Read(file, &model.hard_sigmoid, sizeof model.hard_sigmoid, 1);
   blockrnn_layer* const layers =
       Allocate((size_t)model.num_layers, sizeof *layers);
   for (int64_t n = 0; n < model.num_layers; ++n) {
+    layers[n] = (blockrnn_layer)BLOCKRNN_LAYER_INIT;
     layers[n].inputs = ReadNumber(file, 1 << 20);
     layers[n].units = ReadNumber(file, 1 << 20);
     layers[n].outputs = ReadNumber(file, 1 << 20);

@@ -50,7 +50,7 @@ INCLUDE_RULES = {
         r"cc/kernels/(cpu|cuda)/engine\.h",
         r"cc/loader/.*",
     ],
-    "cc/inference/blockrnn.h": [r"stdint\.h"],  # for C, too
+    "cc/inference/blockrnn.h": [r"std(def|int)\.h"],  # for C, too
     "cc/inference/": [
         STANDARD,
         INTRINSICS,

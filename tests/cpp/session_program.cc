@@ -71,12 +71,15 @@ int main(int argc, char** argv) {
   const std::vector<float> w_h = Draw(kUnits * kUnits, 0.2f);
   const std::vector<float> b_x = Draw(kUnits, 0.1f);
   const std::vector<float> x = Draw(kBatch * kSteps * kInputs, 1.0f);
-  blockrnn_direction direction = {};
+  blockrnn_direction direction = BLOCKRNN_DIRECTION_INIT;
   direction.w_x = w_x.data();
   direction.w_h = w_h.data();
   direction.b_x = b_x.data();
-  const blockrnn_layer layer = {kInputs, kUnits, kUnits, &direction, nullptr};
-  blockrnn_model model = {};
+  blockrnn_layer layer = BLOCKRNN_LAYER_INIT;
+  layer.inputs = kInputs;
+  layer.units = layer.outputs = kUnits;
+  layer.forward = &direction;
+  blockrnn_model model = BLOCKRNN_MODEL_INIT;
   model.cell = BLOCKRNN_RNN_RELU;
   model.num_layers = 1;
   model.layers = &layer;
@@ -84,13 +87,12 @@ int main(int argc, char** argv) {
   const char* const name = isa();
   std::printf("%s\n", name == nullptr ? "none" : name);
   constexpr const char* kNames[] = {"float32", "bfloat16", "int8"};
-  for (int precision = BLOCKRNN_FLOAT32; precision <= BLOCKRNN_INT8;
-       ++precision) {
+  for (blockrnn_precision precision = BLOCKRNN_FLOAT32;
+       precision <= BLOCKRNN_INT8; ++precision) {
     std::vector<float> outputs;
     for (const int threads : {1, 3}) {
       blockrnn_session* session = nullptr;
-      if (create(&model, static_cast<blockrnn_precision>(precision), threads,
-                 &session) != BLOCKRNN_OK) {
+      if (create(&model, precision, threads, &session) != BLOCKRNN_OK) {
         Fail("create", last_error());
       }
       std::vector<float> y(kBatch * kSteps * kUnits);

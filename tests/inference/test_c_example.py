@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from helpers.children import ROOT, assert_ok, environment
 from helpers.weight_stacks import Stack, random_weights
 
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.packages, pytest.mark.xdist_group("c")]
 
 _PACKAGE = pathlib.Path(tf_blockrnn.__file__).parent
 _EXAMPLE = ROOT / "examples" / "c_session"
+_LIBRARY = [f"-L{_PACKAGE}", "-lblockrnn_inference", f"-Wl,-rpath,{_PACKAGE}"]
 _FLAGS = ["-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{_PACKAGE / 'include'}"]
 
 
@@ -35,14 +37,18 @@ def _compile(source: pathlib.Path, *options: str) -> None:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     made = tmp_path_factory.mktemp("c_session") / "session"
-    library = [f"-L{_PACKAGE}", "-lblockrnn_inference", f"-Wl,-rpath,{_PACKAGE}"]
-    _compile(_EXAMPLE / "session.c", "-std=c99", *library, "-o", str(made))
+    _compile(_EXAMPLE / "session.c", "-std=c99", *_LIBRARY, "-o", str(made))
     return made
 
 
-def _run(program, *arguments):
+def _run(program, *arguments, **options):
     return subprocess.run(
-        [program, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+        [program, *map(str, arguments)],
+        **options,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -98,8 +104,52 @@ def test_a_corrupt_file_is_reported(program, tmp_path):
     assert result.returncode == 1 and "the file is corrupt" in result.stderr
 
 
-@pytest.mark.parametrize("suffix, standard", [(".c", "c99"), (".cc", "c++11")])
+_USE = """
+#include <blockrnn.h>
+blockrnn_direction direction = BLOCKRNN_DIRECTION_INIT;
+blockrnn_layer layer = BLOCKRNN_LAYER_INIT;
+blockrnn_model model = BLOCKRNN_MODEL_INIT;
+int main(void) { return blockrnn_api_version() != BLOCKRNN_API_VERSION; }
+"""
+
+
+@pytest.mark.parametrize(
+    "suffix, standard", [(".c", "c99"), (".cc", "c++11"), (".cc", "c++17"), (".cc", "c++20")]
+)
 def test_the_header_alone(tmp_path, suffix, standard):
     source = (tmp_path / "use").with_suffix(suffix)
-    source.write_text("#include <blockrnn.h>\nint main(void) { return blockrnn_cpu_isa() == 0; }\n")
-    _compile(source, f"-std={standard}", "-fsyntax-only")
+    source.write_text(_USE)
+    _compile(source, f"-std={standard}", *_LIBRARY, "-o", str(tmp_path / "use"))
+    assert_ok(_run(tmp_path / "use"), "the program")
+
+
+# The library's sources but the engines, which are opened beside it.
+_SOURCES = ("cc/inference/*.cc", "cc/loader/cpu_engine_loader.cc", "cc/loader/open_engine.cc")
+
+
+def test_a_program_runs_with_a_later_library(program, tmp_path):
+    """Each struct of the library has one more member than the program's."""
+    header = (ROOT / "cc/inference/blockrnn.h").read_text(encoding="utf-8")
+    later, count = re.subn(r"^} (blockrnn_\w+);", r"int64_t later;\n} \1;", header, flags=re.M)
+    assert count == 3
+    (tmp_path / "later.h").write_text(later)
+    sources = [path for pattern in _SOURCES for path in sorted(ROOT.glob(pattern))]
+    (tmp_path / "library.cc").write_text("".join(f'#include "{path}"\n' for path in sources))
+    # Included first, it takes the place of the header.
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-pthread", "-include", "later.h"]
+    command += ["-iquote", str(ROOT), "-isystem", tf.sysconfig.get_include(), "library.cc"]
+    command += ["-o", "libblockrnn_inference.so", "-Wl,-soname,libblockrnn_inference.so"]
+    command += ["-DEIGEN_MAX_ALIGN_BYTES=64"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert_ok(done, "the compiler")
+    for engine in _PACKAGE.glob("libblockrnn_cpu_*.so"):
+        (tmp_path / engine.name).symlink_to(engine)
+    stack = Stack("gru", layers=2, directions=2, inputs=5, units=9)
+    assert_ok(_write(random_weights(stack), tmp_path), "write_weights.py")
+    library = environment(LD_PRELOAD=str(tmp_path / "libblockrnn_inference.so"))
+    texts = (
+        assert_ok(_run(program, tmp_path / "weights.bin", 20, env=env), "the program")
+        for env in (environment(), library)
+    )
+    one, other = (re.search(r"^last outputs:.*$", text, flags=re.MULTILINE)[0] for text in texts)
+    assert one == other

@@ -30,15 +30,15 @@ def _stack(cell: str) -> Stack:
 
 
 @pytest.fixture
-def library(monkeypatch):
-    """The library; a cell, precision or activation "unknown" has a number that is none."""
-    monkeypatch.setitem(_library._CELLS, ("unknown", None), 9)
-    monkeypatch.setitem(_library.PRECISIONS, "unknown", 3)
-    monkeypatch.setitem(_library._ACTIVATIONS, "unknown", 2)
+def library():
     lib = _library.library()
     lib.blockrnn_session_state_size.restype = ctypes.c_int64
     lib.blockrnn_session_state_size.argtypes = [ctypes.c_void_p]
     return lib
+
+
+def _refused(message: str, library, code: int) -> None:
+    assert code == _INVALID and message in library.blockrnn_last_error().decode(), message
 
 
 def _model(kind: str, /, layers: int = 1, **changed):
@@ -95,7 +95,6 @@ _NAN, _ROWS = float("nan"), np.ones((4, 33), F32)
 @pytest.mark.parametrize(
     ("message", "cell", "changed"),
     [
-        ("cell must be a blockrnn_cell", "lstm", {"cell": "unknown"}),
         ("cell_clip must be 0 or above", "lstm", {"cell_clip": _NAN}),
         *(
             ("cell_clip is for lstm", cell, {"cell_clip": 1.0})
@@ -111,7 +110,6 @@ _NAN, _ROWS = float("nan"), np.ones((4, 33), F32)
             ("zoneout_c is for lstm alone", cell, {"zoneout_c": 0.5})
             for cell in ("gru", *NORM_CELLS)
         ),
-        ("activation must be a blockrnn_activation, got 2", "gru", {"activation": "unknown"}),
         *(
             ("hard_sigmoid must be 0 or above, and finite", "lstm", {"hard_sigmoid": slope})
             for slope in (-0.2, _NAN, float("inf"))
@@ -140,9 +138,99 @@ def test_malformed_sessions(library, message, cell, changed):
         _library.create(_model(cell, **changed), "float32", 1)
 
 
-def test_malformed_options(library):
-    with pytest.raises(ValueError, match="precision must be a blockrnn_precision"):
-        _library.create(_model("lstm"), "unknown", 1)
+@pytest.mark.parametrize(
+    ("message", "changed"),
+    [
+        ("num_layers must be at least 1, and layers not NULL", {"num_layers": 0}),
+        ("num_layers must be at least 1, and layers not NULL", {"layers": None}),
+        *(
+            (
+                f"model: struct_size must be sizeof(blockrnn_model), at least 56, got {size}",
+                {"struct_size": size},
+            )
+            for size in (0, 55, 2**40)
+        ),
+        *(
+            (f"{name} must be a blockrnn_{name}, got {value}", {name: value})
+            for name in ("cell", "activation")
+            for value in (-1, 9, 2**31 - 1, -(2**31))
+        ),
+    ],
+)
+def test_malformed_structs(library, message, changed):
+    weights = _model("lstm")
+    model = _library.described(weights)
+    for name, value in changed.items():
+        setattr(model, name, value)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        _library.create_of(model, "float32", 1)
+
+
+def test_layers_of_two_sizes(library):
+    weights = random_weights(Stack("gru", layers=2, **_SIZES))
+    model = _library.described(weights)
+    model.layers[1].struct_size = 8
+    with pytest.raises(ValueError, match="layer 1: struct_size must be that of layer 0, 48, got 8"):
+        _library.create_of(model, "float32", 1)
+
+
+def _grown(one, later: int):
+    """A struct of a later version, which has another member."""
+    fields = {"_fields_": [("later", ctypes.c_int64)]}
+    kind = type("Grown", (type(one),), fields)
+    values = {name: getattr(one, name) for name, _ in type(one)._fields_}
+    return kind(**values | {"struct_size": ctypes.sizeof(kind), "later": later})
+
+
+def _pointer(array):
+    return ctypes.cast(array, ctypes.POINTER(array._type_.__base__))
+
+
+def _later_model(weights, struct: str, later: int):
+    """What a program passes whose header has another member in a struct."""
+    model = _library.described(weights)
+    if struct == "model":
+        return _grown(model, later)
+    layers = [model.layers[n] for n in range(weights.num_layers)]
+    if struct == "direction":
+        one = _grown(layers[1].backward[0], later)
+        layers[1].backward = _pointer((type(one) * 1)(one))
+    else:
+        ones = _grown(layers[0], 0), _grown(layers[1], later)
+        model.layers = _pointer((type(ones[0]) * 2)(*ones))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("struct", "where", "size"),
+    [
+        ("model", "model: ", 56),
+        ("layer", "layer 1: ", 48),
+        ("direction", "layer 1: backward, ", 80),
+    ],
+)
+def test_later_programs(library, struct, where, size):
+    """They run unless they use what this library does not know."""
+    weights = random_weights(Stack("gru", layers=2, directions=2, **_SIZES))
+    text = f"{where}the member at byte {size} of blockrnn_{struct} must be zero"
+    with pytest.raises(ValueError, match=text):
+        _library.create_of(_later_model(weights, struct, 1), "float32", 1)
+    x = normal(3, 12, 9)
+    want, _ = by_ops(weights, x, None)
+    handle, destroy = _library.create_of(_later_model(weights, struct, 0), "float32", 1)
+    y = np.empty_like(want)
+    arguments = x.ctypes.data, 3, 12, None, None, None, y.ctypes.data
+    _library.check("run", library.blockrnn_session_run(handle, *arguments))
+    destroy(handle)
+    np.testing.assert_array_equal(y, want)
+
+
+def test_malformed_options(library, monkeypatch):
+    for number in (3, -1, 2**31 - 1):
+        monkeypatch.setitem(_library.PRECISIONS, "unknown", number)
+        text = f"precision must be a blockrnn_precision, got {number}"
+        with pytest.raises(ValueError, match=text):
+            _library.create(_model("lstm"), "unknown", 1)
     with pytest.raises(ValueError, match="threads must be in 1..1024, got 0"):
         _library.create(_model("lstm"), "float32", 0)
 
@@ -164,6 +252,23 @@ def test_malformed_calls(library):
     ]
     with _session(_model("lstm")) as handle:
         for message, arguments in cases:
-            assert library.blockrnn_session_run(handle, *arguments) == _INVALID, message
-            assert message in library.blockrnn_last_error().decode()
+            _refused(message, library, library.blockrnn_session_run(handle, *arguments))
     assert not y.any()
+
+
+def test_null(library):
+    weights = _model("lstm")
+    model = ctypes.byref(_library.described(weights))
+    create = library.blockrnn_session_create
+    _refused("session must not be NULL", library, create(model, 0, 1, None))
+    handle = ctypes.c_void_p(8)
+    _refused("model must not be NULL", library, create(None, 0, 1, ctypes.byref(handle)))
+    assert handle.value is None
+    library.blockrnn_session_destroy(None)
+    for call, arguments in ("run", [None] * 4), ("step", [None, None, None, 0]):
+        function = getattr(library, f"blockrnn_session_{call}")
+        sizes = (1, 1) if call == "run" else (1,)
+        code = function(None, None, *sizes, *arguments)
+        _refused("session must not be NULL", library, code)
+    assert library.blockrnn_session_state_size(None) == -1
+    assert library.blockrnn_session_weight_bytes(None) == -1

@@ -23,16 +23,17 @@ _CELLS = {
     ("layer_norm_gru", None): 6,
 }
 _ACTIVATIONS = {"tanh": 0, "relu": 1}
-# By the codes of blockrnn_status.
-_ERRORS: dict[int, type[Exception]] = {1: ValueError, 2: MemoryError, 3: RuntimeError}
+# By the codes of blockrnn_status. All others are a RuntimeError.
+_ERRORS: dict[int, type[Exception]] = {1: ValueError, 2: MemoryError}
 
 
 class _Direction(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in _ARRAYS]
+    _fields_ = [("struct_size", ctypes.c_size_t), *((name, ctypes.c_void_p) for name in _ARRAYS)]
 
 
 class _Layer(ctypes.Structure):
     _fields_ = [
+        ("struct_size", ctypes.c_size_t),
         ("inputs", ctypes.c_int64),
         ("units", ctypes.c_int64),
         ("outputs", ctypes.c_int64),
@@ -43,16 +44,17 @@ class _Layer(ctypes.Structure):
 
 class _Model(ctypes.Structure):
     _fields_ = [
-        ("cell", ctypes.c_int),
-        ("num_layers", ctypes.c_int64),
-        ("layers", ctypes.POINTER(_Layer)),
+        ("struct_size", ctypes.c_size_t),
+        ("cell", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
+        ("hard_sigmoid", ctypes.c_float),
         ("cell_clip", ctypes.c_float),
         ("zoneout_h", ctypes.c_float),
         ("zoneout_c", ctypes.c_float),
         ("epsilon", ctypes.c_float),
-        ("norm_output_only", ctypes.c_int),
-        ("activation", ctypes.c_int),
-        ("hard_sigmoid", ctypes.c_float),
+        ("norm_output_only", ctypes.c_int32),
+        ("num_layers", ctypes.c_int64),
+        ("layers", ctypes.POINTER(_Layer)),
     ]
 
 
@@ -74,8 +76,8 @@ def library() -> ctypes.CDLL:
     pointer, whole = ctypes.c_void_p, ctypes.c_int64
     lib.blockrnn_session_create.argtypes = [
         ctypes.POINTER(_Model),
-        ctypes.c_int,
-        ctypes.c_int,
+        ctypes.c_int32,
+        ctypes.c_int32,
         ctypes.POINTER(pointer),
     ]
     lib.blockrnn_session_destroy.argtypes = [pointer]
@@ -83,7 +85,7 @@ def library() -> ctypes.CDLL:
     lib.blockrnn_session_weight_bytes.argtypes = [pointer]
     lib.blockrnn_session_weight_bytes.restype = whole
     lib.blockrnn_session_run.argtypes = [pointer, pointer, whole, whole, *[pointer] * 4]
-    lib.blockrnn_session_step.argtypes = [pointer, pointer, whole, *[pointer] * 3, ctypes.c_int]
+    lib.blockrnn_session_step.argtypes = [pointer, pointer, whole, *[pointer] * 3, ctypes.c_int32]
     lib.blockrnn_last_error.restype = ctypes.c_char_p
     return lib
 
@@ -99,8 +101,37 @@ def _direction(weights: DirectionWeights | None) -> ctypes.Array | None:
     if weights is None:
         return None
     arrays = (getattr(weights, name) for name in _ARRAYS)
-    return ctypes.pointer(
-        _Direction(*(None if array is None else array.ctypes.data for array in arrays))
+    addresses = (None if array is None else array.ctypes.data for array in arrays)
+    return ctypes.pointer(_Direction(ctypes.sizeof(_Direction), *addresses))
+
+
+def described(weights: RecurrentWeights) -> _Model:
+    """The weights, of the type float32, as a struct; their arrays must outlive it."""
+    layers = (_Layer * weights.num_layers)(
+        *(
+            _Layer(
+                ctypes.sizeof(_Layer),
+                layer.forward.input_size,
+                layer.forward.units,
+                layer.forward.output_size,
+                _direction(layer.forward),
+                _direction(layer.backward),
+            )
+            for layer in weights.layers
+        )
+    )
+    return _Model(
+        struct_size=ctypes.sizeof(_Model),
+        cell=_CELLS[weights.cell, weights.reset_after],
+        activation=_ACTIVATIONS[weights.activation],
+        hard_sigmoid=weights.hard_sigmoid,
+        cell_clip=weights.cell_clip,
+        zoneout_h=weights.zoneout_h,
+        zoneout_c=weights.zoneout_c,
+        epsilon=weights.epsilon or 0.0,
+        norm_output_only=bool(weights.norm_output_only),
+        num_layers=weights.num_layers,
+        layers=layers,
     )
 
 
@@ -115,24 +146,12 @@ def create(weights: RecurrentWeights, precision: str, threads: int) -> tuple[int
     Returns:
       (handle, destroy): destroy takes the handle.
     """
+    return create_of(described(weights), precision, threads)
+
+
+def create_of(model: _Model, precision: str, threads: int) -> tuple[int, Callable]:
+    """Likewise, of a struct."""
     lib = library()
-    layers = (_Layer * weights.num_layers)(
-        *(
-            _Layer(
-                layer.forward.input_size,
-                layer.forward.units,
-                layer.forward.output_size,
-                _direction(layer.forward),
-                _direction(layer.backward),
-            )
-            for layer in weights.layers
-        )
-    )
-    cell = _CELLS[weights.cell, weights.reset_after]
-    numbers = weights.cell_clip, weights.zoneout_h, weights.zoneout_c, weights.epsilon or 0.0
-    output_only = bool(weights.norm_output_only)
-    activations = _ACTIVATIONS[weights.activation], weights.hard_sigmoid
-    model = _Model(cell, weights.num_layers, layers, *numbers, output_only, *activations)
     handle = ctypes.c_void_p()
     code = lib.blockrnn_session_create(
         ctypes.byref(model), PRECISIONS[precision], threads, ctypes.byref(handle)

@@ -59,7 +59,7 @@ class Session:
       UnsupportedError: the converters cannot read the source.
       ModuleNotFoundError: a package that the source's form needs is missing.
       MemoryError: there is not enough memory for the packed weights.
-      RuntimeError: no engine runs on this processor.
+      RuntimeError: no engine runs on this processor, or the system starts fewer threads.
 
     Warns:
       weights.AssumptionWarning: for each assumption about what the source does not record.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -44,26 +43,35 @@ def _is_rate(value: float) -> bool:
     return 0 <= value <= 1
 
 
-# Other slopes are no numbers of float32, in which sessions compute, or near the end of its range.
-def _is_slope(value: float) -> bool:
-    return value == 0 or 1e-30 <= value <= 1e30
+# Others are no numbers of float32, in which sessions compute, or near the end of its range: a bound
+# of 1e-46 would be none at all.
+def _is_in_range(value: float) -> bool:
+    return 1e-30 <= value <= 1e30
+
+
+def _is_none_or_in_range(value: float) -> bool:
+    return value == 0 or _is_in_range(value)
 
 
 # Comparisons with a NaN are false, so it is refused.
 OPTIONS = {
     "reset_after": Option(("gru",), None, bool, "True or False"),
-    "cell_clip": Option(("lstm",), 0.0, float, "0 for none or above 0", lambda clip: clip >= 0),
+    "cell_clip": Option(
+        ("lstm",), 0.0, float, "0 for none or a bound in 1e-30..1e30", _is_none_or_in_range
+    ),
     "zoneout_h": Option(("lstm", "gru"), 0.0, float, "a rate in 0..1", _is_rate),
     "zoneout_c": Option(("lstm",), 0.0, float, "a rate in 0..1", _is_rate),
-    "epsilon": Option(
-        NORM_CELLS, None, float, "a finite number above 0", lambda value: 0 < value < math.inf
-    ),
+    "epsilon": Option(NORM_CELLS, None, float, "a number in 1e-30..1e30", _is_in_range),
     "norm_output_only": Option(("layer_norm_lstm",), None, bool, "True or False"),
     "activation": Option(
         ("lstm", "gru"), "tanh", str, "tanh or relu", lambda name: name in ("tanh", "relu")
     ),
     "hard_sigmoid": Option(
-        ("lstm", "gru"), 0.0, float, "0 for sigmoid or a slope in 1e-30..1e30", _is_slope
+        ("lstm", "gru"),
+        0.0,
+        float,
+        "0 for sigmoid or a slope in 1e-30..1e30",
+        _is_none_or_in_range,
     ),
 }
 

@@ -273,16 +273,16 @@ class RecurrentWeights:
         normalisation have all their norms: norm_x, norm_h and, for layer_norm_lstm, norm_c.
       reset_after: only for gru, and required there: whether the reset gate acts after the GEMM
         with w_h.
-      cell_clip: only for lstm: bound of the cell state; 0 for none.
+      cell_clip: only for lstm: bound of the cell state, 1e-30..1e30; 0 for none.
       zoneout_h: not for rnn_tanh and rnn_relu: rate of zoneout of h in all layers, 0..1.
       zoneout_c: only for lstm: rate of zoneout of the cell state in all layers, 0..1.
       epsilon: only for the cells with layer normalisation, and required there: what is added to
-        the variances, above 0.
+        the variances, 1e-30..1e30.
       norm_output_only: only for layer_norm_lstm, and required there: whether the output alone reads
         the normalised cell state (haste, Ba et al. 2016), or the next step too (TensorFlow Addons).
       activation: only for lstm and gru: "tanh", or "relu" in its place.
       hard_sigmoid: only for lstm and gru: 0 for gates with sigmoid, else the slope of their hard
-        sigmoid: 0.2 in Keras before version 3, 1/6 in Keras 3.
+        sigmoid, 1e-30..1e30: 0.2 in Keras before version 3, 1/6 in Keras 3.
 
     Raises:
       ValueError: an argument or an array does not match the cell, or a layer the one below it.
