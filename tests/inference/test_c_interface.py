@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import re
 from types import SimpleNamespace
 
@@ -174,30 +175,34 @@ def test_layers_of_two_sizes(library):
         _library.create_of(model, "float32", 1)
 
 
+@functools.cache
+def _later(kind: type) -> type:
+    """A struct in a later version, which has another member."""
+    return type("Later", (kind,), {"_fields_": [("later", ctypes.c_int64)]})
+
+
 def _grown(one, later: int):
-    """A struct of a later version, which has another member."""
-    fields = {"_fields_": [("later", ctypes.c_int64)]}
-    kind = type("Grown", (type(one),), fields)
+    kind = _later(type(one))
     values = {name: getattr(one, name) for name, _ in type(one)._fields_}
     return kind(**values | {"struct_size": ctypes.sizeof(kind), "later": later})
 
 
-def _pointer(array):
-    return ctypes.cast(array, ctypes.POINTER(array._type_.__base__))
-
-
 def _later_model(weights, struct: str, later: int):
     """What a program passes whose header has another member in a struct."""
-    model = _library.described(weights)
-    if struct == "model":
-        return _grown(model, later)
-    layers = [model.layers[n] for n in range(weights.num_layers)]
+    given = _library.described(weights)
+    model = _grown(given, later if struct == "model" else 0)
+    layers = [given.layers[n] for n in range(weights.num_layers)]
     if struct == "direction":
-        one = _grown(layers[1].backward[0], later)
-        layers[1].backward = _pointer((type(one) * 1)(one))
+        ones = [_grown(layers[1].backward[0], later)]
     else:
-        ones = _grown(layers[0], 0), _grown(layers[1], later)
-        model.layers = _pointer((type(ones[0]) * 2)(*ones))
+        ones = [_grown(layers[0], 0), _grown(layers[1], later if struct == "layer" else 0)]
+    array = (type(ones[0]) * len(ones))(*ones)
+    pointer = ctypes.cast(array, ctypes.POINTER(array._type_.__base__))
+    if struct == "direction":
+        layers[1].backward = pointer
+    else:
+        model.layers = pointer
+    model.memory = given, layers, array
     return model
 
 

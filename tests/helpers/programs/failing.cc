@@ -10,7 +10,8 @@
 
 extern "C" {
 int threads_left = 1 << 30;  // that start
-int new_throws = 0;  // 1: std::bad_alloc, 2: a std::exception, 3: a number
+// 1: always std::bad_alloc; 2: once a std::exception; 3: once a number
+int new_throws = 0;
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attr,
                    void* (*run)(void*), void* arg) {
@@ -23,13 +24,9 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attr,
 
 void* operator new(std::size_t bytes) {
   const int throws = new_throws;
+  if (throws > 1) new_throws = 0;
   if (throws == 3) throw 3;
-  if (throws == 2) {
-    new_throws = 0;  // the error has a text
-    const std::logic_error error("this is one");
-    new_throws = throws;
-    throw error;
-  }
+  if (throws == 2) throw std::logic_error("this is one");
   void* const memory =
       throws == 1 ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
