@@ -22,9 +22,12 @@ Example:
 from __future__ import annotations
 
 import collections
+import functools
 import inspect
+import re
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from tf_blockrnn import _loader, _registration
 
@@ -32,9 +35,12 @@ _registration.load_all()  # whose error explains what is wrong
 
 # ruff: noqa: E402
 from tf_blockrnn import _tf_private
+from tf_blockrnn._ops import number_attrs
 
 # What the generated code calls the namespace `BlockRNN>`.
 _PREFIX = "BlockRNN_"
+# In the help of one, an attr that is a number in text.
+_TEXT_ATTR = re.compile(r'(An optional) `string`\. Defaults to `"([0-9.]+)"`')
 
 
 def _name_result(library: ModuleType, name: str) -> None:
@@ -43,6 +49,29 @@ def _name_result(library: ModuleType, name: str) -> None:
     if key is not None:
         fields = getattr(library, key)._fields
         setattr(library, key, collections.namedtuple(name, fields, module=__name__))
+
+
+def _taking_numbers(function: Callable, op: str) -> Callable:
+    """A generated function that takes numbers for the attrs which the op has as text."""
+    names = number_attrs.of(op)
+    if not names:
+        return function
+
+    @functools.wraps(function)
+    def call(**arguments: Any) -> Any:
+        return function(**number_attrs.as_text(op, arguments))
+
+    del call.__wrapped__  # whose signature and help say `string`
+    signature = inspect.signature(function)
+    call.__signature__ = signature.replace(
+        parameters=[
+            parameter.replace(default=float(parameter.default)) if name in names else parameter
+            for name, parameter in signature.parameters.items()
+        ]
+    )
+    call.__doc__ = _TEXT_ATTR.sub(r"\1 `float`. Defaults to `\2`", function.__doc__)
+    _tf_private.hide_from_autograph(call)
+    return call
 
 
 def _show_keywords(function: Callable) -> None:
@@ -63,6 +92,7 @@ def _raw_ops(library: ModuleType) -> dict[str, Callable]:
         if key.startswith(_PREFIX) and callable(function):
             name = key.removeprefix(_PREFIX)
             _name_result(library, name)
+            function = _taking_numbers(function, f"BlockRNN>{name}")
             _show_keywords(function)
             found[name] = function
     return found

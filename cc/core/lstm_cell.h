@@ -128,8 +128,8 @@ BLOCKRNN_HOST_DEVICE LstmStepGrad<Value> LstmBackward(
 }
 
 struct LstmOptions {
-  float forget_bias = 0.0f;
-  float cell_clip = 0.0f;  // no clip unless > 0
+  double forget_bias = 0;
+  double cell_clip = 0;  // no clip unless > 0
   bool use_peephole = false;
 };
 

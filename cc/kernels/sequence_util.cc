@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cc/ops/contract_rules.h"
+#include "tensorflow/core/framework/attr_value.pb.h"
 
 namespace blockrnn {
 namespace {
@@ -15,13 +16,19 @@ absl::Status OutOfRange(const std::string& op, const std::string& what,
       ", got " + std::to_string(given));
 }
 
-// An attr of ops with zoneout.
-void GetZoneoutRate(KernelNode* node, const char* attr, float* rate) {
-  node->GetAttrIfAny(attr, rate);
-  if (*rate >= 0 && *rate <= 1) return;
-  node->Check(absl::InvalidArgumentError(node->op() + ": " + attr +
-                                         " must be in 0..1, got " +
-                                         std::to_string(*rate)));
+// Leaves `number` where the op has no such attr.
+void GetNumber(KernelNode* node, const char* name, double* number) {
+  const tensorflow::AttrValue* const attr = node->FindAttr(name);
+  if (attr == nullptr) return;
+  if (attr->value_case() == tensorflow::AttrValue::kF) {
+    *number = attr->f();  // of one of TensorFlow's own ops
+    return;
+  }
+  std::string text;
+  tensorflow::DataType type = tensorflow::DT_FLOAT;
+  node->GetAttr(name, &text);
+  node->GetAttr("T", &type);
+  node->Check(ParseNumber(node->op(), name, text, type, number));
 }
 
 }  // namespace
@@ -30,18 +37,15 @@ CellAttrs GetCellAttrs(KernelNode* node) {
   CellAttrs attrs;
   std::string gate_order;
   std::string activation;
-  node->GetAttrIfAny("forget_bias", &attrs.lstm.forget_bias);
-  node->GetAttrIfAny("cell_clip", &attrs.lstm.cell_clip);
+  GetNumber(node, "forget_bias", &attrs.lstm.forget_bias);
+  GetNumber(node, "cell_clip", &attrs.lstm.cell_clip);
+  GetNumber(node, "epsilon", &attrs.epsilon);
   node->GetAttrIfAny("use_peephole", &attrs.lstm.use_peephole);
   node->GetAttrIfAny("gate_order", &gate_order);
   node->GetAttrIfAny("activation", &activation);
   node->GetAttrIfAny("norm_output_only", &attrs.norm_output_only);
   if (gate_order == "urc") attrs.gate_order = kGruUrc;
   attrs.relu = activation == "relu";
-  if (node->FindAttr("epsilon") != nullptr) {
-    node->GetAttr("epsilon", &attrs.epsilon);
-    node->Check(CheckEpsilon(node->op(), attrs.epsilon));
-  }
   return attrs;
 }
 
@@ -65,8 +69,8 @@ SequenceOptions GetSequenceOptions(KernelNode* node) {
   node->GetAttrIfAny("is_training", &options.is_training);
   node->GetAttrIfAny("recompute", &options.recompute);
   if (!options.is_training) options.recompute = 0;
-  GetZoneoutRate(node, "zoneout_rate_h", &options.zoneout_rate_h);
-  GetZoneoutRate(node, "zoneout_rate_c", &options.zoneout_rate_c);
+  GetNumber(node, "zoneout_rate_h", &options.zoneout_rate_h);
+  GetNumber(node, "zoneout_rate_c", &options.zoneout_rate_c);
   node->GetAttr("Tlen", &options.lengths);
   return options;
 }

@@ -24,7 +24,7 @@ struct CellAttrs {
   LstmOptions lstm;  // forget_bias, cell_clip, use_peephole
   GruAfterGateLayout gate_order = kGruRuc;
   bool relu = false;  // activation
-  float epsilon = 0;
+  double epsilon = 0;
   bool norm_output_only = false;
 };
 
@@ -38,10 +38,10 @@ absl::Status GetFirstSteps(const std::string& op, const OpCall& call, int index,
 struct SequenceOptions {
   bool time_major = true;
   bool go_backwards = false;
-  bool is_training = true;   // of forward ops that save gates
-  int64_t recompute = 0;     // of ops with span_states
-  float zoneout_rate_h = 0;  // of ops with zoneout
-  float zoneout_rate_c = 0;
+  bool is_training = true;    // of forward ops that save gates
+  int64_t recompute = 0;      // of ops with span_states
+  double zoneout_rate_h = 0;  // of ops with zoneout
+  double zoneout_rate_c = 0;
   tensorflow::DataType lengths = tensorflow::DT_INT32;  // of sequence_lengths
 
   bool SavesGates() const { return is_training && recompute == 0; }

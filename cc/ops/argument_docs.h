@@ -145,6 +145,10 @@ inline constexpr ArgumentDoc kArgumentDocs[] = {
     {"num_params_biases", "The number of biases."},
 };
 
+// What is added for a number that the op has as text.
+inline constexpr char kNumberDoc[] =
+    " The op has it in decimal text, which keeps all bits of a double.";
+
 // ------------------------------------- paragraphs that follow from the row
 
 inline constexpr char kTypesAndSizesDoc[] =

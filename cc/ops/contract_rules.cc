@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cc/ops/op_contract.h"
+#include "tensorflow/core/framework/attr_value.pb.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
@@ -62,6 +65,20 @@ absl::Status GetAlternative(const OpContract& contract, InferenceContext* c,
   return absl::OkStatus();
 }
 
+absl::Status CheckNumbers(const OpContract& contract, InferenceContext* c) {
+  for (const char* name : kNumberAttrs) {
+    const tensorflow::AttrValue* const attr = c->GetAttr(name);
+    // TensorFlow's own ops have attrs of float.
+    if (attr == nullptr || attr->value_case() != tensorflow::AttrValue::kS) {
+      continue;
+    }
+    double number = 0;
+    TF_RETURN_IF_ERROR(ParseNumber(contract.op(), name, attr->s(),
+                                   c->GetAttr("T")->type(), &number));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckProjection(const OpContract& contract,
@@ -87,10 +104,29 @@ absl::Status CheckGruInputWeights(const OpContract& contract,
                    gates == 1 ? "w_ru_x" : "w_c_x", " alone"));
 }
 
-absl::Status CheckEpsilon(const std::string& op, float epsilon) {
-  if (std::isfinite(epsilon) && epsilon > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      op, ": epsilon must be a finite number above 0, got ", epsilon));
+absl::Status ParseNumber(const std::string& op, std::string_view attr,
+                         std::string_view text, tensorflow::DataType type,
+                         double* number) {
+  const auto refused = [&](std::string_view expected, const auto&... given) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        op, ": ", attr, " must be ", expected, ", got ", given...));
+  };
+  double exact = 0;
+  if (!absl::SimpleAtod(text, &exact)) {
+    return refused("a number in decimal text", "\"", text, "\"");
+  }
+  const double rounded =
+      type == tensorflow::DT_DOUBLE ? exact : static_cast<float>(exact);
+  if (attr == "epsilon" && !(std::isfinite(rounded) && rounded > 0)) {
+    const bool fits = std::isfinite(exact) && exact > 0;
+    return refused("a finite number above 0", text,
+                   fits ? absl::StrCat(", ", rounded, " in float32") : "");
+  }
+  if (attr.substr(0, 12) == "zoneout_rate" && !(exact >= 0 && exact <= 1)) {
+    return refused("in 0..1", text);
+  }
+  *number = rounded;
+  return absl::OkStatus();
 }
 
 int64_t SpanSteps(int64_t recompute, int64_t steps) {
@@ -146,9 +182,7 @@ absl::Status InferShapes(const OpContract& contract, InferenceContext* c) {
   const bool trains = is_training == nullptr || is_training->b();
   const int64_t spans = recompute == nullptr || !trains ? 0 : recompute->i();
   bound[kSavedSymbol] = trains && spans == 0 ? 1 : 0;
-  if (const auto* epsilon = c->GetAttr("epsilon")) {
-    TF_RETURN_IF_ERROR(CheckEpsilon(contract.op(), epsilon->f()));
-  }
+  TF_RETURN_IF_ERROR(CheckNumbers(contract, c));
   TF_RETURN_IF_ERROR(CheckStaticShapes(contract, c, &bound));
   if (recompute != nullptr) {
     const int bytes = tensorflow::DataTypeSize(c->GetAttr("T")->type());

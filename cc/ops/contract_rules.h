@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "cc/ops/op_spec.h"
+#include "tensorflow/core/framework/types.h"
 
 namespace blockrnn {
 
@@ -21,8 +23,18 @@ absl::Status CheckGruInputWeights(const OpContract& contract,
                                   const InputShapes& shapes,
                                   const Bindings& bound);
 
-// Of ops with layer normalisation: a finite number above 0.
-absl::Status CheckEpsilon(const std::string& op, float epsilon);
+// The attrs of our own ops that are numbers. They hold decimal text: TensorFlow
+// has attrs of float32, but none of float64 (docs/adr/0036-exact-scalars.md).
+inline constexpr const char* kNumberAttrs[] = {
+    "zoneout_rate_h", "zoneout_rate_c", "epsilon", "forget_bias", "cell_clip"};
+
+// The number that the text of such an attr is, correctly rounded to double, and
+// from there to float unless `type`, that of the op's tensors, is double.
+// Refuses other text, rates of zoneout outside 0..1, and an epsilon that is not
+// finite and above 0.
+absl::Status ParseNumber(const std::string& op, std::string_view attr,
+                         std::string_view text, tensorflow::DataType type,
+                         double* number);
 
 // The symbol of the size of span_states, the states that an op saves for
 // backward with the attr recompute: those before each span of steps but the

@@ -89,6 +89,14 @@ constexpr bool IsType(std::string_view attr) {
   return attr == "T" || attr == "S";
 }
 
+// Whether an attr is a number that the op has as text. type: and the default.
+constexpr bool IsNumberInText(std::string_view attr, std::string_view type) {
+  for (const char* number : kNumberAttrs) {
+    if (attr == number) return type.substr(0, 7) == " string";
+  }
+  return false;
+}
+
 // The first argument or attr of a row that has no doc, or "".
 constexpr std::string_view UndocumentedIn(const OpSpec& row) {
   FindDoc(row.name);
@@ -232,7 +240,10 @@ std::string DocOf(const OpContract& contract) {
   for (std::string_view attr : row.attrs) {
     const std::string_view name = NextPart(&attr, ':');
     if (IsType(name)) continue;
-    AppendLine(name, TextOf(forward, name).before, &text);
+    AppendLine(name,
+               absl::StrCat(TextOf(forward, name).before,
+                            IsNumberInText(name, attr) ? kNumberDoc : ""),
+               &text);
   }
   return text;
 }

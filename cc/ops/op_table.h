@@ -24,17 +24,18 @@ inline constexpr char kRecompute[] = "recompute: int >= -1 = 0";
 inline constexpr char kFrozen[] =
     "frozen: string = '';"
     "precision: {'float32', 'bfloat16', 'int8'} = 'float32'";
-inline constexpr char kZoneoutRate[] = "zoneout_rate_h: float = 0.0";
+// Numbers in decimal text (kNumberAttrs in cc/ops/contract_rules.h).
+inline constexpr char kZoneoutRate[] = "zoneout_rate_h: string = '0'";
 inline constexpr char kZoneoutRates[] =
-    "zoneout_rate_h: float = 0.0;"
-    "zoneout_rate_c: float = 0.0";
+    "zoneout_rate_h: string = '0';"
+    "zoneout_rate_c: string = '0'";
 inline constexpr char kGateOrder[] = "gate_order: {'ruc', 'urc'} = 'ruc'";
 inline constexpr char kActivation[] = "activation: {'tanh', 'relu'} = 'tanh'";
-inline constexpr char kEpsilon[] = "epsilon: float = 0.001";
+inline constexpr char kEpsilon[] = "epsilon: string = '0.001'";
 inline constexpr char kNormOutputOnly[] = "norm_output_only: bool = false";
 inline constexpr char kLstmOptions[] =
-    "forget_bias: float = 0.0;"
-    "cell_clip: float = 0.0";
+    "forget_bias: string = '0';"
+    "cell_clip: string = '0'";
 inline constexpr char kStockLstmOptions[] =
     "forget_bias: float = 1.0;"
     "cell_clip: float = 3.0;"

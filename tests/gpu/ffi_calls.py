@@ -120,14 +120,13 @@ def _encoded(value: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def of_op(call: sequences.Call, **changes) -> sequences.Call:
-    """A call with the ops' gate order and their fewer arguments, and attrs as float32."""
+    """A call with the ops' gate order and their fewer arguments."""
     call = dataclasses.replace(call, **changes)
     return dataclasses.replace(
         call,
         state_bias=False,
         without=("co",) if call.cell == "lstm" else (),
         layout=1 if call.has_cs else call.layout,
-        epsilon=float(np.float32(call.epsilon)),
     )
 
 

@@ -124,7 +124,8 @@ def _attr_value(kind: str, value) -> bytes:
     if kind.startswith("bool"):
         return _field(5, int(value))
     if kind.startswith(("string", "{'")):
-        return _field(2, value.encode())
+        text = value if isinstance(value, str) else repr(float(value))  # of a number in text
+        return _field(2, text.encode())
     return _field(6, _DATA_TYPES[value])
 
 

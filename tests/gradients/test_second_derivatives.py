@@ -43,35 +43,40 @@ def test_the_clip_of_an_op_is_passed_through(tfb, case):
 def _straight_through_lstm(tensors, clip, factors, zoneout):
     """The LSTM in TensorFlow's ops, whose clip has the derivative 1; [B, T, I]."""
     h, cs, outputs = tensors["h"], tensors["cs"], []
-    draws = [tf.unstack(drawn, axis=1) for drawn in zoneout]
-    for x, keep_h, keep_cs in zip(tf.unstack(tensors["x"], axis=1), *draws, strict=True):
+    shares = [tf.unstack(share, axis=1) for share in zoneout]
+    for x, of_h, of_cs in zip(tf.unstack(tensors["x"], axis=1), *shares, strict=True):
         of_state = [
             tf.matmul(h * factor, w)
             for factor, w in zip(tf.unstack(factors), tf.split(tensors["w_h"], 4, 1), strict=True)
         ]
         bars = tf.matmul(x, tensors["w_x"]) + tf.concat(of_state, 1) + tensors["b"]
-        step = plain_recurrences.lstm_step(bars, cs, clip, forget_bias=0.5)
-        h = tf.where(keep_h, h, step["h"])
-        cs = tf.where(keep_cs, cs, step["cs"])
+        step = plain_recurrences.lstm_step(bars, cs, clip, forget_bias=0.6)
+        h = of_h * h + (1 - of_h) * step["h"]
+        cs = of_cs * cs + (1 - of_cs) * step["cs"]
         outputs.append(h)
     return [tf.stack(outputs, 1), h, cs]
 
 
-@pytest.mark.parametrize("drawn", [False, True], ids=["", "zoneout"])
-def test_the_clip_of_a_function_is_passed_through(tfb, drawn):
-    clip = 0.375  # a number in float32, as the attr is one
+@pytest.mark.parametrize("kind", ["", "draws", "mean"])
+def test_the_clip_of_a_function_is_passed_through(tfb, kind):
+    """All its numbers are those of float64, none of float32."""
+    clip = 0.35
     call = Case("lstm mask dropout", cell_clip=clip)
     del call.options["mask"]
     tensors = call.tensors()
     size = (second_cases.B, second_cases.T, second_cases.H)
-    zoneout = [tf.zeros(size, tf.bool)] * 2
-    if drawn:
-        zoneout = [tf.constant(random_array(size, [seed]) > 0.2) for seed in (5, 6)]
-        call.options |= {"zoneout_h": zoneout[0], "zoneout_c": zoneout[1]}
-    got = call.second(tfb, tensors)
     factors = call.options["recurrent_dropout_factors"]
+    zoneout = [tf.zeros(size, tf.float64)] * 2
     cells = _straight_through_lstm(tensors, clip, factors, zoneout)[2]
     assert 0 < np.mean(np.abs(cells) == clip) < 1
+    if kind == "draws":
+        draws = [tf.constant(random_array(size, [seed]) > 0.2) for seed in (5, 6)]
+        call.options |= {"zoneout_h": draws[0], "zoneout_c": draws[1]}
+        zoneout = [tf.cast(drawn, tf.float64) for drawn in draws]
+    elif kind == "mean":
+        call.options |= {"zoneout_h": 0.3, "zoneout_c": 0.1}
+        zoneout = [tf.fill(size, tf.constant(rate, tf.float64)) for rate in (0.3, 0.1)]
+    got = call.second(tfb, tensors)
     call.call = lambda tfb, given: _straight_through_lstm(given, clip, factors, zoneout)
     _assert_same(got, call.second(tfb, tensors), call.bound)
 

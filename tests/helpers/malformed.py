@@ -331,7 +331,8 @@ def _refused_by_tensorflow(op: op_table.Op, call) -> Iterator[Call]:
     for name, specification in op.attrs.items():
         if name in ("T", "Tlen", "S") or name in op.counted():
             continue
-        kind = next(k for k in _WRONG_VALUES if specification.startswith(k))
+        kind = "float" if op_table.is_number(specification) else specification
+        kind = next(k for k in _WRONG_VALUES if kind.startswith(k))
         wrong_values = _WRONG_VALUES[kind] + (
             (-2, 0)[: 1 + (">= 1" in specification)] * (">=" in specification)
         )

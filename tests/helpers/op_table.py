@@ -137,6 +137,11 @@ def argument(text: str) -> Argument:
     )
 
 
+def is_number(specification: str) -> bool:
+    """Whether an attr is a real number, which our own ops have in text."""
+    return re.match("float|string = '[0-9.]+'$", specification) is not None
+
+
 def _rows(source: str) -> list[list]:
     """The rows of kOpTable: texts, names, and lists of them."""
     source = re.sub(r"//.*", "", source)

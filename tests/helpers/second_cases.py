@@ -18,7 +18,7 @@ GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1, "layer_norm_lstm": 4, "layer_norm
 # draws or by its "mean".
 CASES = {
     "lstm": ("lstm", {}, ""),
-    "lstm mask dropout": ("lstm", {"forget_bias": 0.5}, "mask dropout"),
+    "lstm mask dropout": ("lstm", {"forget_bias": 0.6}, "mask dropout"),
     "lstm lengths peepholes": ("lstm", {"go_backwards": True}, "lengths peepholes"),
     "lstm all": (
         "lstm",
@@ -29,7 +29,7 @@ CASES = {
     "layer norm lstm": ("layer_norm_lstm", {}, ""),
     "layer norm lstm all": (
         "layer_norm_lstm",
-        {"epsilon": 0.125, "time_major": True, "go_backwards": True},
+        {"epsilon": 0.1, "time_major": True, "go_backwards": True},
         "mask lengths dropout",
     ),
     "layer norm lstm products": (
@@ -40,7 +40,7 @@ CASES = {
     "layer norm gru": ("layer_norm_gru", {}, ""),
     "layer norm gru all": (
         "layer_norm_gru",
-        {"epsilon": 0.125, "time_major": True, "go_backwards": True, "gate_order": "urc"},
+        {"epsilon": 0.1, "time_major": True, "go_backwards": True, "gate_order": "urc"},
         "mask lengths dropout",
     ),
     "layer norm gru products": ("layer_norm_gru", {}, "lengths products"),
@@ -153,7 +153,7 @@ class Case(Differentiable):
             self.options["recurrent_dropout_factors"] = tf.constant((factors * 1.5).astype(dtype))
         for name, size in (("zoneout_h", state), ("zoneout_c", H)):
             if "mean" in given:
-                self.options[name] = 0.25 if name == "zoneout_c" else 0.375
+                self.options[name] = 0.2 if name == "zoneout_c" else 0.4
             elif "zoneout" in given:
                 draws = np.random.default_rng([name == "zoneout_c"]).random((*two, size)) < 0.4
                 self.options[name] = tf.constant(draws)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tf_blockrnn._ops import number_attrs
+
 
 class Unsupported(Exception):
     """The reason why a node has no equivalent in ONNX."""
@@ -40,9 +42,11 @@ class Emitter:
         return self._node.get_attr(name) is not None
 
     def attr(self, name: str) -> Any:
-        """The value of an attribute; text as str."""
+        """The value of an attribute; text as str, or as the number that it is."""
         value = self._node.get_attr_value(name)
-        return value.decode() if isinstance(value, bytes) else value
+        if not isinstance(value, bytes):
+            return value
+        return float(value) if name in number_attrs.NAMES else value.decode()
 
     def shape(self, tensor: str) -> list[int] | None:
         """Dims, -1 where unknown; None for an unknown rank."""

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import _tf_private
-from tf_blockrnn._ops import docstrings, shapes, tensors
+from tf_blockrnn._ops import docstrings, number_attrs, shapes, tensors
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -128,7 +128,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 def _is_float(value: Any) -> bool:
     """Whether an option of type float, None where that may be, is a number to Python."""
-    return value is None or isinstance(value, (numbers.Real, np.ndarray))
+    return value is None or number_attrs.is_number(value)
 
 
 def _flag(what: str, value: Any) -> bool:

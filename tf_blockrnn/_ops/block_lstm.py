@@ -72,8 +72,8 @@ def block_lstm(
       b: biases, [4H], in the order of w.
       {block_state}
       {length}
-      forget_bias: added to the forget gate's pre-activation.
-      {cell_clip}
+      forget_bias: added to the forget gate's pre-activation; a float32 number, as in TensorFlow.
+      {cell_clip: , a float32 number}
       {name}
 
     Returns:
@@ -124,7 +124,7 @@ def block_lstm_v2(
       b: biases, [4H], in the order of w; add a forget bias to these, if there is to be one.
       {block_state}
       {length}
-      {cell_clip}
+      {cell_clip: , a float32 number}
       {name}
 
     Returns:

@@ -49,7 +49,7 @@ def _register(version: str, backprop: Callable) -> None:
 
 def backprop_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
     """The gradient of a Backprop op of any version, TensorFlow's or ours: a second derivative."""
-    attrs = {name: op.get_attr(name) for name in signatures.of(op.type).attrs}
+    attrs = signatures.attrs_of(op)
     return util.gradient_of_call(
         op,
         cotangents,

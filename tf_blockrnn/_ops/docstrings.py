@@ -51,8 +51,8 @@ _FRAGMENTS = {
         seq_len_max: number of steps to compute, 0..T; None: all. Later outputs are zeros.
     """,
     "cell_clip": """
-        cell_clip: bound of the cell state, a float32 number; None, 0 or less: no bound. The
-          gradient ignores the clip.
+        cell_clip: bound of the cell state{0}; None, 0 or less: no bound. The gradient ignores
+          the clip.
     """,
     "block_state": """
         initial_state: LSTMState or a tuple (h, cs): output and cell state before the first step,

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import signatures
+from tf_blockrnn._ops import number_attrs, signatures
 
 _DIGITS = 32  # of one fingerprint
 # The other inputs of the ops are weights.
@@ -65,6 +65,7 @@ def call(op: Callable[..., Any], op_name: str, /, **arguments: Any) -> Any:
     Returns:
       The op's outputs.
     """
+    arguments = number_attrs.as_text(f"BlockRNN>{op_name}", arguments)
     frozen = _scope.get()
     if frozen is None:
         return op(**arguments)

@@ -65,7 +65,7 @@ def layer_norm_lstm(
       b: biases, [4H], in the order of w_x, added after the norms.
       {norms: 4}
       state_norm: (gamma, beta) of the norm of the cell state, each [H].
-      epsilon: added to the variances, a float32 number above 0.
+      epsilon: added to the variances, above 0.
       norm_output_only: whether only the output uses the norm of the cell state.
       initial_state: (h, cs), each [B, H]; zeros when None.
       {dropout: 4 | H}
@@ -153,7 +153,7 @@ def layer_norm_gru(
       b_x: biases added after the norm of x · w_x, [3H], in the order of w_x.
       b_h: biases added after the norm of h · w_h, [3H], in the order of w_x; zeros when None.
       {norms: 3}
-      epsilon: added to the variances, a float32 number above 0.
+      epsilon: added to the variances, above 0.
       initial_state: [B, H]; zeros when None.
       gate_order: "ruc", or "urc" for weights in Keras' order.
       {dropout: 3 | H}

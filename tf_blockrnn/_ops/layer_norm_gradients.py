@@ -29,7 +29,7 @@ class _Norm(NamedTuple):
 def _normalized(sums: tf.Tensor, epsilon: float) -> _Norm:
     centred = sums - tf.reduce_mean(sums, axis=-1, keepdims=True)
     variance = tf.reduce_mean(centred * centred, axis=-1, keepdims=True)
-    rstd = tf.math.rsqrt(variance + tf.cast(epsilon, sums.dtype))
+    rstd = tf.math.rsqrt(variance + tf.constant(epsilon, sums.dtype))
     return _Norm(centred * rstd, rstd)
 
 
@@ -55,7 +55,7 @@ class Cell:
         return ("x", *(f"{state}_prev" for state in self.states), "w_x", "w_h", *self.weights)
 
     def attrs_of(self, op: tf.Operation) -> Attrs:
-        return {name: op.get_attr(name) for name in self.attrs}
+        return signatures.attrs_of(op, self.attrs)
 
 
 def _lstm_step(

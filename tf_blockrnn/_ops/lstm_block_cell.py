@@ -60,8 +60,8 @@ def lstm_block_cell(
       b: biases, [4H], in the order of w.
       state: LSTMState or a tuple (h, cs): output and cell state before the step, each [B, H].
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
-      forget_bias: added to the forget gate's pre-activation.
-      {cell_clip}
+      forget_bias: added to the forget gate's pre-activation; a float32 number, as in TensorFlow.
+      {cell_clip: , a float32 number}
       {name}
 
     Returns:

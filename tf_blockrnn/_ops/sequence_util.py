@@ -271,8 +271,8 @@ def for_training(op: tf.Operation) -> tf.Operation:
         return op
     if not xla.is_compiling():
         raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
-    attrs = {name: op.get_attr(name) for name in signatures.of(op.type).attrs}
-    return signatures.call(op.type, signatures.inputs_of(op), attrs | {"is_training": True})[0].op
+    attrs = signatures.attrs_of(op) | {"is_training": True}
+    return signatures.call(op.type, signatures.inputs_of(op), attrs)[0].op
 
 
 def gradients(

@@ -51,7 +51,7 @@ def kept_of(walk: walks.Walk, draws: tf.Tensor, rate: float, states: tf.Tensor) 
     """Of an op's input and attr for zoneout; states are the outputs that it is for."""
     if draws.shape.rank == 1 and not rate:
         return Kept(None)
-    mean = functools.partial(tf.fill, tf.shape(states), tf.cast(rate, states.dtype))
+    mean = functools.partial(tf.fill, tf.shape(states), tf.constant(rate, states.dtype))
     if draws.shape.rank == 1:
         return Kept(mean())
     return Kept(walk.read(walks.as_given(tf.cast(draws, states.dtype), 3, mean)))

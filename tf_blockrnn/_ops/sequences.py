@@ -71,7 +71,7 @@ def lstm(
         state before its zoneout.
       {steps}
       {recompute}
-      forget_bias: added to the forget gate's pre-activation; a float32 number for any type of x.
+      forget_bias: added to the forget gate's pre-activation.
       {cell_clip}
       {name}
 

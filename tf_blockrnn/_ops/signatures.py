@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tf_blockrnn import _loader, _tf_private
-from tf_blockrnn._ops import tensors
+from tf_blockrnn._ops import number_attrs, tensors
 
 
 class Signature(NamedTuple):
@@ -61,7 +61,14 @@ def inputs_for(op: str, **given: tf.Tensor | None) -> Any:
 def call(op: str, inputs: Any, attrs: Mapping[str, Any]) -> Any:
     """Calls an op by its full name; its inputs and outputs are namedtuples."""
     function = getattr(_loader.load(), op.replace(">", "_"))
+    attrs = number_attrs.as_text(op, attrs)
     return of(op).outputs._make(function(**inputs._asdict(), **attrs))
+
+
+def attrs_of(op: tf.Operation, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """The attrs of an operation, as `call` takes them; without names all but types."""
+    names = of(op.type).attrs if names is None else names
+    return {name: number_attrs.read(op, name) for name in names}
 
 
 def collect(fields: Any, *sources: Any, **others: Any) -> Any:
@@ -110,7 +117,7 @@ class Backward:
 
     def attrs(self, op: tf.Operation) -> dict[str, Any]:
         """The attrs of the gradient op, those of the operation."""
-        return {name: op.get_attr(name) for name in self.backward.attrs}
+        return attrs_of(op, self.backward.attrs)
 
     def gradients(self, made: Sequence[Any]) -> list[Any]:
         """Gradients of the forward op's inputs, from the outputs of the gradient op."""

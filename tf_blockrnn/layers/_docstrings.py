@@ -69,7 +69,7 @@ operations and warns once; `cell.fused` and `cell.why_not_fused` report it.""",
     # Arguments of constructors.
     "peephole_arguments": """\
 use_peephole: whether the gates read the cell state through peepholes.
-cell_clip: bound of the cell state, above 0, a float32 number; None for no bound.
+cell_clip: bound of the cell state, above 0; None for no bound.
 projection: size of the projected output; None for no projection.""",
     "zoneout_h": """\
 zoneout_h: rate of zoneout of h (Krueger et al. 2016, https://arxiv.org/abs/1606.01305),

@@ -49,6 +49,7 @@ class LstmBackwardCell : public BackwardCell<StorageType> {
         projects_(args.proj > 0),
         units_(args.shape.units),
         width_(context.factors.width()),
+        cell_clip_(static_cast<C>(args.options.cell_clip)),
         w_p_(PanelMemory(context.executor, context.scratch),
              WeightView<T>{args.w_p, units_}, args.proj, projects_ ? units_ : 0,
              SumsOfCall(context.streams_weights)),
@@ -262,8 +263,7 @@ class LstmBackwardCell : public BackwardCell<StorageType> {
 
   EIGEN_ALWAYS_INLINE V NewCs(const LstmStep<V>& saved,
                               const V& previous) const {
-    const double bound = args_.options.cell_clip;
-    return LstmNewCs(saved, previous, bound > 0, V(static_cast<C>(bound)));
+    return LstmNewCs(saved, previous, cell_clip_ > 0, V(cell_clip_));
   }
 
   template <class Lanes>
@@ -292,6 +292,7 @@ class LstmBackwardCell : public BackwardCell<StorageType> {
   const bool projects_;
   const int64_t units_;
   const int64_t width_;  // P
+  const C cell_clip_;
   const PackedWeights<T, 1> w_p_;
   const WeightGrad<T> w_x_grad_;   // [I, 4H]
   const WeightGrad<T> w_p_grad_;   // [P, H]

@@ -175,8 +175,7 @@ class NormalizedForward : public SequenceForward<T, Args, kGates> {
                       const RowPass& row_pass) const {
     const ForwardStep<T> step = this->step();
     const InputNormPass<T, kGates> normalize = {
-        step.input, of_x,        static_cast<C>(args_.epsilon),
-        x_norm_,    args_.x_hat, args_.rstd};
+        step.input, of_x, epsilon(), x_norm_, args_.x_hat, args_.rstd};
     if (Error error = RunBlockRows(host_, step.rows, block, normalize)) {
       return error;
     }
@@ -184,6 +183,8 @@ class NormalizedForward : public SequenceForward<T, Args, kGates> {
                              [&](int64_t n) { return row_pass(step, n); });
   }
 
+  // For the cell's passes, which do not compute in double for float.
+  C epsilon() const { return static_cast<C>(args_.epsilon); }
   C* x_norm() const { return x_norm_; }
   C* sums() const { return sums_; }
 

@@ -59,6 +59,7 @@ struct LayerNormGruRow {
   using C = ComputeType<T>;
   ForwardStep<T> common;
   LayerNormGruForwardArgs<T> args;
+  C epsilon;        // that of args
   const C* x_norm;  // NormalizedForward's, as the next one
   const C* sums;
   int64_t step;
@@ -72,8 +73,7 @@ struct LayerNormGruRow {
     const C* const x = x_norm + (row.packed - common.input.first) * width;
     RowNorm<C> norm = {C(0), C(0)};
     if (!row.masked) {
-      norm = NormOfStateSums<kGruAfterGates>(
-          units, static_cast<C>(args.epsilon), of_row);
+      norm = NormOfStateSums<kGruAfterGates>(units, epsilon, of_row);
     }
     if (threadIdx.x == 0) StoreIf(args.rstd, 2 * row.saved + 1, norm.rstd);
     const NormVectors<T> vectors = GruVectorsOfH(args);
@@ -106,12 +106,13 @@ class LayerNormGruForwardCall
   using Base::Base;
 
   Error RunBlock(const StepBlock& block) const {
-    return this->RunNormalized(block, GruVectorsOfX(this->args_),
-                               [&](const ForwardStep<T>& step, int64_t n) {
-                                 return LayerNormGruRow<T, Activations>{
-                                     step, this->args_, this->x_norm(),
-                                     this->sums(), n};
-                               });
+    return this->RunNormalized(
+        block, GruVectorsOfX(this->args_),
+        [&](const ForwardStep<T>& step, int64_t n) {
+          return LayerNormGruRow<T, Activations>{
+              step,           this->args_,  this->epsilon(),
+              this->x_norm(), this->sums(), n};
+        });
   }
 };
 

@@ -28,6 +28,7 @@ template <class T>
 struct LayerNormLstmGradArrays {
   using C = ComputeType<T>;
   LayerNormLstmBackwardArgs<T> args;
+  C epsilon;   // that of args
   C* cs_grad;  // [B, H], from the next step
   C* gates;    // [B, 4H], i, ci, f and o, then their gradients
   C* c;        // [B, H], before its norm, then c_hat
@@ -61,8 +62,8 @@ struct LayerNormLstmGradRow {
       return;
     }
     Gates(row, b);
-    const RowNorm<C> norm_c = NormOfRow<1>(
-        units, static_cast<C>(args.epsilon), [&](int64_t unit, C(&numbers)[1]) {
+    const RowNorm<C> norm_c =
+        NormOfRow<1>(units, arrays.epsilon, [&](int64_t unit, C(&numbers)[1]) {
           numbers[0] = arrays.c[state + unit];
         });
     C of_c[2] = {};  // the means of g and g ∘ c_hat
@@ -191,6 +192,7 @@ class LayerNormLstmBackwardCall
     const int64_t units = shape_.units;
     const int64_t size = shape_.batch * units;
     arrays_.args = args_;
+    arrays_.epsilon = static_cast<ComputeType<T>>(args_.epsilon);
     Error error = nullptr;
     if ((error = Base::Prepare()) ||
         (error = Allocate(host_, size, &arrays_.cs_grad)) ||

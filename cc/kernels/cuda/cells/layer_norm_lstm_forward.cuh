@@ -26,6 +26,7 @@ template <class T>
 struct LayerNormLstmArrays {
   using C = ComputeType<T>;
   LayerNormLstmForwardArgs<T> args;
+  C epsilon;        // that of args
   const C* x_norm;  // NormalizedForward's, as the next one
   const C* sums;
   C* o;   // [B, H]
@@ -51,8 +52,8 @@ struct LayerNormLstmRow {
       return;
     }
     const C* const sums = arrays.sums + kLstmGates * state;
-    const C epsilon = static_cast<C>(args.epsilon);
-    const RowNorm<C> norm_h = NormOfStateSums<kLstmGates>(units, epsilon, sums);
+    const RowNorm<C> norm_h =
+        NormOfStateSums<kLstmGates>(units, arrays.epsilon, sums);
     if (threadIdx.x == 0) StoreIf(args.rstd, 2 * row.saved + 1, norm_h.rstd);
     const C* const x =
         arrays.x_norm + (row.packed - common.input.first) * kLstmGates * units;
@@ -72,7 +73,7 @@ struct LayerNormLstmRow {
       arrays.c[state + unit] = out.c;
     });
     const RowNorm<C> norm_c =
-        NormOfRow<1>(units, epsilon, [&](int64_t unit, C(&numbers)[1]) {
+        NormOfRow<1>(units, arrays.epsilon, [&](int64_t unit, C(&numbers)[1]) {
           numbers[0] = arrays.c[state + unit];
         });
     ForEachUnit(units, [&](int64_t unit) {
@@ -129,6 +130,7 @@ class LayerNormLstmForwardCall
       return error;
     }
     arrays_.args = args_;
+    arrays_.epsilon = this->epsilon();
     arrays_.x_norm = this->x_norm();
     arrays_.sums = this->sums();
     return this->ZeroSaved({args_.cs});

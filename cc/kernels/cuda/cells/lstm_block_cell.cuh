@@ -22,7 +22,8 @@ struct LstmElement {
   using C = ComputeType<T>;
   LstmCellForwardArgs<T> args;
   const C* sums;  // [B, 4H]
-  C cell_clip;    // infinity: not clipped
+  C forget_bias;
+  C cell_clip;  // infinity: not clipped
 
   __device__ void operator()(int64_t row, int64_t unit) const {
     constexpr LstmGateLayout kLayout = kLstmIcfo;
@@ -37,8 +38,8 @@ struct LstmElement {
     const bool use_peephole = args.options.use_peephole;
     const LstmStep<C> out = blockrnn::LstmForward<Activations, true, true>(
         SelectGates(kLayout, bars), Load(args.cs_prev, at),
-        LoadPeepholes(args, unit, use_peephole), C(args.options.forget_bias),
-        cell_clip, use_peephole);
+        LoadPeepholes(args, unit, use_peephole), forget_bias, cell_clip,
+        use_peephole);
     Store(args.i, at, out.i);
     Store(args.cs, at, out.cs);
     Store(args.f, at, out.f);
@@ -52,14 +53,16 @@ struct LstmElement {
 template <class T, class Activations>
 Error LstmForward(const LstmCellForwardArgs<T>& args,
                   const HostInterface& host) {
-  ComputeType<T>* sums = nullptr;
+  using C = ComputeType<T>;
+  C* sums = nullptr;
   if (Error error = MultiplyBoth(host, args.dims, args.x, args.h_prev, args.w,
                                  kLstmGates * args.dims.units, &sums)) {
     return error;
   }
   return RunPointwise(host, args.dims.batch, args.dims.units,
                       LstmElement<T, Activations>{
-                          args, sums, CellClip<ComputeType<T>>(args.options)});
+                          args, sums, static_cast<C>(args.options.forget_bias),
+                          CellClip<C>(args.options)});
 }
 
 // cs_grad, h_grad  →  dicfo, cs_prev_grad, and the terms of the peepholes' sums

@@ -50,8 +50,9 @@ __device__ __forceinline__ auto LoadPeepholes(const Args& args, int64_t unit,
 // The bound of the cell state: infinity if it is not clipped.
 template <class C>
 C CellClip(const LstmOptions& options) {
-  return options.cell_clip > 0  // false for NaN
-             ? C(options.cell_clip)
+  const C bound = static_cast<C>(options.cell_clip);
+  return bound > 0  // false for NaN
+             ? bound
              : std::numeric_limits<C>::infinity();
 }
 

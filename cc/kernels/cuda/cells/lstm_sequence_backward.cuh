@@ -29,8 +29,10 @@ template <class T>
 struct LstmSequenceGradArrays {
   using C = ComputeType<T>;
   LstmSequenceBackwardArgs<T> args;
-  C* cs_grad;    // [B, H], from the step after
-  C* peepholes;  // [3, B, H], with peepholes
+  C cell_clip;             // infinity: not clipped
+  StepZoneout<C> zoneout;  // of cs
+  C* cs_grad;              // [B, H], from the step after
+  C* peepholes;            // [3, B, H], with peepholes
   bool projects;
   // nullptr without a projection or without units:
   T* step_d_h;  // [B, P]
@@ -92,11 +94,10 @@ struct LstmSequenceGradCell {
     if (!in.row.masked) {
       LstmStep<C> saved = in.saved;
       C kept_grad = C(0);
-      if (args.zoneout_c) {
+      if (arrays.zoneout) {
         // What is saved is the state after it.
-        const float bound = args.options.cell_clip;
-        saved.cs = LstmNewCs(saved, in.cs_prev, bound > 0, C(bound));
-        kept_grad = KeptShare<C>(args.zoneout_c, in.row.memory * units + unit) *
+        saved.cs = LstmNewCs(saved, in.cs_prev, true, arrays.cell_clip);
+        kept_grad = KeptShare(arrays.zoneout, in.row.memory * units + unit) *
                     in.cs_grad;
       }
       if (args.co == nullptr) saved.co = Tanh(saved.cs);
@@ -247,6 +248,8 @@ class LstmSequenceBackwardCall
 
   Error Prepare() {
     arrays_.args = args_;
+    arrays_.cell_clip = CellClip<ComputeType<T>>(args_.options);
+    arrays_.zoneout = StepZoneout<ComputeType<T>>(args_.zoneout_c);
     arrays_.projects = projects();
     Error error = nullptr;
     if ((error = Base::Prepare()) ||

@@ -28,9 +28,11 @@ template <class T>
 struct LstmSequenceArrays {
   using C = ComputeType<T>;
   LstmSequenceForwardArgs<T> args;
-  C cell_clip;  // infinity: not clipped
-  C* cs;        // [B, H]
-  T* m;         // [B, H], the input of the projection, or nullptr
+  C forget_bias;
+  C cell_clip;             // infinity: not clipped
+  StepZoneout<C> zoneout;  // of cs
+  C* cs;                   // [B, H]
+  T* m;                    // [B, H], the input of the projection, or nullptr
 };
 
 // x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs), which is h
@@ -93,7 +95,7 @@ struct LstmSequenceCell {
     const C cs = in.row.masked
                      ? in.cs_prev
                      : AfterZoneout(
-                           args.zoneout_c, in.row.memory * units + unit,
+                           arrays.zoneout, in.row.memory * units + unit,
                            [&] { return in.cs_prev; }, out.cs);
     StoreIf(args.i, at, out.i);
     StoreIf(args.cs, at, cs);
@@ -114,10 +116,9 @@ struct LstmSequenceCell {
     for (int gate = 0; gate < kLstmGates; ++gate) {
       bars[gate] = in.bars[gate] + sums[gate];
     }
-    const C forget_bias = C(args.options.forget_bias);
     return blockrnn::LstmForward<Activations, true, true>(
-        SelectGates(args.layout, bars), in.cs_prev, in.peepholes, forget_bias,
-        arrays.cell_clip, args.options.use_peephole);
+        SelectGates(args.layout, bars), in.cs_prev, in.peepholes,
+        arrays.forget_bias, arrays.cell_clip, args.options.use_peephole);
   }
 };
 
@@ -164,7 +165,10 @@ class LstmSequenceForwardCall
   Error Prepare() {
     const int64_t units = shape_.units;
     arrays_.args = args_;
+    arrays_.forget_bias =
+        static_cast<ComputeType<T>>(args_.options.forget_bias);
     arrays_.cell_clip = CellClip<ComputeType<T>>(args_.options);
+    arrays_.zoneout = StepZoneout<ComputeType<T>>(args_.zoneout_c);
     Error error = nullptr;
     if ((error = Base::Prepare()) ||
         (error = Allocate(host_, shape_.batch * units, &arrays_.cs)) ||

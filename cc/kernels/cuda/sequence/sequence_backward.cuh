@@ -43,7 +43,7 @@ struct BackwardStep {
   T* dz = nullptr;    // [block rows, columns], these gates first
   T* dz_x = nullptr;  // the same on the side of x, where the sides differ
   int64_t columns = 0;
-  Zoneout zoneout;  // of h
+  StepZoneout<C> zoneout;  // of h
 
   // The gradient of h after a step, without the part through w_h.
   struct HGrads {
@@ -89,7 +89,7 @@ struct BackwardStep {
   // not masked; the rest is that of the new state.
   __device__ __forceinline__ C KeptGrad(const StepRow& row, int64_t unit,
                                         C d_h) const {
-    return KeptShare<C>(zoneout, row.memory * width + unit) * d_h;
+    return KeptShare(zoneout, row.memory * width + unit) * d_h;
   }
   // What the next step reads. column: of a gate and unit, among the gates of
   // w_h.
@@ -301,7 +301,7 @@ class SequenceBackward {
     step_.dz = dz_.data;
     step_.dz_x = dz_x_.data;
     step_.columns = all_columns();
-    step_.zoneout = args_.zoneout_h;
+    step_.zoneout = StepZoneout<C>(args_.zoneout_h);
     const int64_t size = shape_.batch * cell_.width;
     const int64_t gates_size = shape_.batch * gate_columns();
     Error error = nullptr;

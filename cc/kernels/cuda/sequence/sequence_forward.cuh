@@ -35,7 +35,7 @@ struct ForwardStep {
   T* h = nullptr;              // [steps, batch, ld_h]
   int64_t width = 0;
   int64_t ld_h = 0;
-  Zoneout zoneout;  // of h
+  StepZoneout<C> zoneout;  // of h
 
   // x · w_x + b + b_h of the first kStateBiases gates, x · w_x + b of the
   // others.
@@ -188,8 +188,9 @@ class SequenceForward {
 
   // For the epilogues of a block.
   ForwardStep<T> step() const {
-    return {rows_.order(), gemm_.input(), state_, multiplied_,
-            args_.h,       cell_.width,   ld_h(), args_.zoneout_h};
+    return {
+        rows_.order(), gemm_.input(), state_, multiplied_,
+        args_.h,       cell_.width,   ld_h(), StepZoneout<C>(args_.zoneout_h)};
   }
   const SequenceRows& rows() const { return rows_; }
   SequencePasses<T> passes() const { return {host_, rows_.order()}; }

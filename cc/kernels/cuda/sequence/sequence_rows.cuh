@@ -48,23 +48,39 @@ __device__ __forceinline__ StepRow FindStepRow(const RowOrder& order,
   return row;
 }
 
+// Zoneout as kernels take it: kernels of float do not compute in double.
+template <class C>
+struct StepZoneout {
+  const uint8_t* kept = nullptr;
+  C rate = 0;
+
+  StepZoneout() = default;
+  explicit StepZoneout(const Zoneout& zoneout)
+      : kept(zoneout.kept), rate(static_cast<C>(zoneout.rate)) {}
+
+  __device__ __forceinline__ explicit operator bool() const {
+    return kept != nullptr || rate > 0;
+  }
+};
+
 // The share of the state before a step in the one after it, at an element of
 // [steps, batch, width]: 1 or 0 with draws, 0 without zoneout.
 template <class C>
-__device__ __forceinline__ C KeptShare(const Zoneout& zoneout, int64_t at) {
+__device__ __forceinline__ C KeptShare(const StepZoneout<C>& zoneout,
+                                       int64_t at) {
   if (zoneout.kept != nullptr) return C(zoneout.kept[at] != 0 ? 1 : 0);
-  return static_cast<C>(zoneout.rate);
+  return zoneout.rate;
 }
 
 // The state after a step that is not masked. before(): the one before it.
 template <class C, class Before>
-__device__ __forceinline__ C AfterZoneout(const Zoneout& zoneout, int64_t at,
-                                          const Before& before, C value) {
+__device__ __forceinline__ C AfterZoneout(const StepZoneout<C>& zoneout,
+                                          int64_t at, const Before& before,
+                                          C value) {
   // A choice, since what is not kept may be infinite.
   if (zoneout.kept != nullptr) return zoneout.kept[at] != 0 ? before() : value;
   if (zoneout.rate == 0) return value;
-  const C share = KeptShare<C>(zoneout, at);
-  return share * before() + (C(1) - share) * value;
+  return zoneout.rate * before() + (C(1) - zoneout.rate) * value;
 }
 
 // Steps [first, first + steps), with all their rows.
