@@ -226,8 +226,8 @@ def register_first(
     @util.register_gradient(call.op)
     def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         frozen.refuse_gradient(op)
-        if "is_training" in call.forward.attrs:
-            op = sequence_util.for_training(op)
+        if "is_training" in call.forward.attrs and not op.get_attr("is_training"):
+            op, cotangents = sequence_util.for_training(op, cotangents)
         taken = [
             None if k in call.untaken else sequence_util.or_none(cotangent)
             for k, cotangent in enumerate(cotangents)

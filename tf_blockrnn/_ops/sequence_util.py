@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,8 @@ def is_training() -> bool:
 
     A graph prunes unused outputs. A program that XLA compiles does not: there, as in eager mode, a
     call without a tape saves nothing. If the gradient of a function that was traced without a tape
-    is requested later, it repeats the forward pass (`for_training`).
+    is requested later, in whatever graph or in eager mode, it repeats the forward pass
+    (`for_training`).
     """
     return _tf_private.may_be_recorded() or not (tf.executing_eagerly() or xla.is_compiling())
 
@@ -261,18 +262,35 @@ def or_none(cotangent: tf.Tensor) -> tf.Tensor:
     return tf.convert_to_tensor(cotangent)
 
 
-def for_training(op: tf.Operation) -> tf.Operation:
-    """A call of a forward op that has saved residuals: this one, or the same repeated.
+class _Repeated(NamedTuple):
+    """A call of a forward op, which has what gradients read of a tf.Operation."""
 
-    Raises:
-      ValueError: it has not, because the caller passed is_training=False.
+    type: str
+    inputs: Sequence[tf.Tensor]
+    outputs: Sequence[tf.Tensor]
+    attrs: Mapping[str, Any]
+
+    def get_attr(self, name: str) -> Any:
+        """As that of tf.Operation."""
+        return self.attrs[name]
+
+
+def for_training(
+    op: tf.Operation, cotangents: Sequence[tf.Tensor]
+) -> tuple[_Repeated, list[tf.Tensor]]:
+    """A forward op that has saved nothing, called again so that it does, and its cotangents.
+
+    Such an op is of a function that XLA compiles and that was traced without a tape, or a caller of
+    `raw_ops` asked for it. All that is random in a call is an input. Nothing depends on what the
+    first call did not save.
     """
-    if op.get_attr("is_training"):
-        return op
-    if not xla.is_compiling():
-        raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
     attrs = signatures.attrs_of(op) | {"is_training": True}
-    return signatures.call(op.type, signatures.inputs_of(op), attrs)[0].op
+    inputs = signatures.inputs_of(op)
+    repeated = _Repeated(op.type, inputs, signatures.call(op.type, inputs, attrs), attrs)
+    return repeated, [
+        given if name == "h" or name.endswith("_last") else tensors.none(inputs.x.dtype)
+        for name, given in signatures.outputs_of(op, cotangents)._asdict().items()
+    ]
 
 
 def gradients(
