@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import run_modes, traced_orders
+from helpers.traced_orders import CASES, OUTSIDE, Model, Plan
+
+from tf_blockrnn._ops import sequence_util
 
 pytestmark = pytest.mark.xla
 
@@ -92,19 +96,92 @@ def test_a_tape_in_the_function_saves(tf, model):
     assert [op.get_attr("is_training") for op in forward] == [True]
 
 
-def test_without_xla_a_call_for_inference_has_no_gradient(tfb, tf):
-    def call(x):
-        none = tf.zeros([0])
-        return tfb.raw_ops.GRUAfterSequence(
-            x=x, h_prev=tf.zeros([2, 3]), w_x=tf.ones([4, 9]), w_h=tf.ones([3, 9]),
-            b_x=tf.zeros([9]), b_h=tf.zeros([9]), mask=tf.zeros([0], tf.bool),
-            sequence_lengths=tf.zeros([0], tf.int32), recurrent_dropout=none,
-            zoneout_h=tf.zeros([0], tf.bool), is_training=False,
-        ).h  # fmt: skip
+@pytest.fixture
+def repeated(monkeypatch):
+    """The types of the forward ops that gradients have called again."""
+    types, repeat = [], sequence_util.for_training
+
+    def counted(op, cotangents):
+        types.append(op.type)
+        return repeat(op, cotangents)
+
+    monkeypatch.setattr(sequence_util, "for_training", counted)
+    return types
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "stack lstm"])
+@pytest.mark.parametrize("inner", run_modes.MODES)
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_training_repeats_nothing(tfb, repeated, case, inner, outside):
+    """Whatever is compiled, if it is traced under the tape; without XLA also if it is not."""
+    if inner == "eager" and outside == "around jit":
+        inner = "graph"  # the function is the compiled one
+    model = Model(tfb, case)
+    traced = "under" if "jit" in (inner, *outside.split()) else "before"
+    traced_orders.run(model, traced_orders.tape, Plan(inner, outside, traced, "twice"))
+    assert not repeated
+
+
+def test_a_program_of_inference_is_repeated_once(tfb, repeated):
+    model = Model(tfb, "lstm")
+    traced_orders.run(model, traced_orders.tape, Plan("jit", "in graph", "before", "once"))
+    assert repeated == ["BlockRNN>LSTMSequence"]
+
+
+@pytest.mark.parametrize("mode", run_modes.MODES)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_op_that_is_told_to_save_nothing(tfb, tf, mode, persistent):
+    rng = np.random.default_rng(5)
+    shapes = {"x": (5, 2, 4), "h_prev": (2, 3), "cs_prev": (2, 3)}
+    shapes |= {"w_x": (4, 12), "w_h": (3, 12), "b": (12,)}
+    given = {name: tf.constant(rng.normal(size=shape)) for name, shape in shapes.items()}
+    left_out = dict.fromkeys(("peepholes", "w_p", "recurrent_dropout"), tf.zeros([0], tf.float64))
+    left_out |= dict.fromkeys(("mask", "zoneout_h", "zoneout_c"), tf.zeros([0], tf.bool))
+    left_out["sequence_lengths"] = tf.zeros([0], tf.int32)
+
+    def gradients(given, is_training):
+        with tf.GradientTape(persistent=persistent) as tape:
+            tape.watch(given)
+            made = tfb.raw_ops.LSTMSequence(**given, **left_out, is_training=is_training)
+            total = tf.reduce_sum(made.h * made.h) + tf.reduce_sum(made.cs_last)
+        return tape.gradient(total, given)
+
+    want = gradients(given, True)
+    got = run_modes.in_mode(mode, lambda given: gradients(given, False))(given)
+    for name, gradient in want.items():
+        np.testing.assert_array_equal(got[name], gradient, err_msg=name)
+
+
+def _wrapped(tf, jitted, given, path):
+    del path
+    wrapped = tf.compat.v1.wrap_function(jitted, [tf.TensorSpec(v.shape, v.dtype) for v in given])
+    return wrapped.prune(wrapped.inputs[: len(given)], wrapped.outputs[0])
+
+
+def _restored(tf, jitted, given, path):
+    module = tf.Module()
+    module.call = jitted
+    jitted.get_concrete_function(*given)
+    tf.saved_model.save(module, path)
+    return tf.saved_model.load(path).call
+
+
+@pytest.mark.parametrize("brought", [_wrapped, _restored])
+@pytest.mark.parametrize("twice", [False, True])
+def test_functions_of_files_and_of_tensorflow_1(tf, model, tmp_path, brought, twice):
+    function, given = model
+    found = brought(tf, tf.function(function, jit_compile=True), given, str(tmp_path))
 
     @tf.function
-    def gradients(x):
-        return tf.gradients(call(x), x)
+    def outside(x, *weights):
+        y = found(x, *weights)
+        return y + found(2 * x, *weights) if twice else y
 
-    with pytest.raises(ValueError, match="a gradient needs is_training=True"):
-        gradients(tf.ones([5, 2, 4]))
+    def plain(x, *weights):
+        y = function(x, *weights)
+        return y + function(2 * x, *weights) if twice else y
+
+    for computed, expected in zip(
+        _gradients(tf, outside, given), _gradients(tf, plain, given), strict=True
+    ):
+        np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-6)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from helpers import run_modes, second_op_cases
-from helpers.second_cases import Case, weighted
+from helpers.second_cases import Case
 
 STEPS = 2  # of a loop
 
@@ -46,9 +46,9 @@ class Model:
             self._captured = {k: tf.Variable(given.pop(k)) for k in names - {self.state}}
         self.given: Tensors = given
 
-    @property
-    def sources(self) -> list:
-        return [*self._captured.values()]
+    def sources(self, given: Tensors) -> list:
+        """What derivatives are taken by: arguments in a function, and the variables."""
+        return [*given.values(), *self._captured.values()]
 
     def call(self, given: Tensors) -> Outputs:
         captured = {name: tf.convert_to_tensor(v) for name, v in self._captured.items()}
@@ -63,89 +63,95 @@ class Model:
 
 
 class Plan(NamedTuple):
-    """How the call gets its derivative."""
+    """How a call gets its derivative."""
 
     inner: str  # the mode of the function that calls the op
-    outer: str  # the mode of the function around it
-    around: bool  # the derivative is taken of the outer function, not in it
-    traced: str  # the inner function: "under" the tape, "before", or "compiled" before
-    called: str  # how often: "once", "twice", or in a function: "nested"
+    outside: str  # the mode of the function around it, and whether the derivative is in that
+    traced: str  # the inner function: "under" the tape, "before", or before and "compiled"
+    called: str  # "once", "twice", or in another function: twice, "nested", or in a "loop"
 
 
-def composed(model: Model, function: Function, plan: Plan) -> Function:
-    """One call or two, of which the second starts with the state after the first."""
+OUTSIDE = ("eager", "in graph", "in jit", "around graph", "around jit")
+PLANS = (("graph", "jit"), OUTSIDE, ("under", "before", "compiled"), ("once", "twice", "nested", "loop"))
+EAGER = Plan("eager", "eager", "under", "once")
+
+
+def _function(mode: str, function: Callable) -> Callable:
+    # AutoGraph does not find the names of nested functions.
+    return run_modes.in_mode(mode, function, autograph=False)
+
+
+def _composed(model: Model, function: Function, plan: Plan) -> Function:
+    """One call, or several of which each starts with the state after the one before."""
     if plan.called == "once":
         return function
 
-    def twice(given: Tensors) -> Outputs:
-        state = model.after(function(given))
+    def after(given: Tensors, state: tf.Tensor) -> tf.Tensor:
+        return model.after(function({**given, model.state: state}))
+
+    def loop(given: Tensors) -> tf.Tensor:
+        """A loop with a branch in it."""
+        first = given[model.state]
+
+        def body(k, state):
+            return k + 1, tf.cond(k < STEPS, lambda: after(given, state), lambda: first)
+
+        return tf.while_loop(
+            lambda k, _: k < STEPS, body, (0, first), maximum_iterations=STEPS
+        )[1]  # fmt: skip
+
+    def several(given: Tensors) -> Outputs:
+        state = loop(given) if plan.called == "loop" else after(given, given[model.state])
         return function({**given, model.state: state})
 
-    return run_modes.in_mode(plan.inner, twice) if plan.called == "nested" else twice
+    return several if plan.called == "twice" else _function(plan.inner, several)
 
 
 def run(model: Model, derivative: Callable, plan: Plan) -> list[tf.Tensor]:
     """The derivative in that order."""
-    function = composed(model, run_modes.in_mode(plan.inner, model.call), plan)
-    if plan.around:
-        function = run_modes.in_mode(plan.outer, function)
+    where, _, outer = plan.outside.partition(" ")
+    function = _composed(model, _function(plan.inner, model.call), plan)
+    if where == "around":
+        function = _function(outer, function)
     if plan.traced == "compiled":
-        run_modes.in_mode("jit", function)(model.given)
+        _function("jit", function)(model.given)
     elif plan.traced == "before":
         function(model.given)
-    if plan.around:
-        return derivative(model, function, model.given)
-    return run_modes.in_mode(plan.outer, lambda given: derivative(model, function, given))(
-        model.given
-    )
+    of_given = lambda given: derivative(model, function, given)  # noqa: E731
+    return (_function(outer, of_given) if where == "in" else of_given)(model.given)
 
 
-def _sources(model: Model, given: Tensors) -> list:
-    return [*given.values(), *model.sources]
-
-
-def _watching(model: Model, given: Tensors, **options) -> tf.GradientTape:
-    tape = tf.GradientTape(**options)
-    return tape
-
-
-def _total(outputs: Outputs) -> tf.Tensor:
-    return tf.add_n([weighted(output) for output in outputs])
+def _total(*outputs: tf.Tensor) -> tf.Tensor:
+    return tf.add_n([tf.reduce_sum(output * output) for output in outputs])
 
 
 def tape(model: Model, function: Function, given: Tensors) -> list:
     with tf.GradientTape() as tape:
         tape.watch(given)
-        total = _total(function(given))
-    return tape.gradient(total, _sources(model, given))
+        total = _total(*function(given))
+    return tape.gradient(total, model.sources(given))
 
 
 def persistent_tape(model: Model, function: Function, given: Tensors) -> list:
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(given)
         outputs = function(given)
-        total, first = _total(outputs), weighted(outputs[0])
-    sources = _sources(model, given)
-    both = [tape.gradient(target, sources) for target in (total, first)]
-    # The sum of one output alone is subtracted again.
-    return [a if b is None else a + b - b for a, b in zip(*both, strict=True)]
+        totals = _total(*outputs), _total(outputs[0])
+    return [each for total in totals for each in tape.gradient(total, model.sources(given))]
 
 
 def tape_of_tape(model: Model, function: Function, given: Tensors) -> list:
-    sources = _sources(model, given)
     with tf.GradientTape() as outer:
         outer.watch(given)
-        first = tape(model, function, given)
-        total = tf.add_n([weighted(gradient) for gradient in first])
-    return outer.gradient(total, sources)
+        total = _total(*tape(model, function, given))
+    return outer.gradient(total, model.sources(given))
 
 
 def symbolic(model: Model, function: Function, given: Tensors) -> list:
-    @tf.function
     def gradients(given: Tensors) -> list:
-        return tf.gradients(_total(function(given)), _sources(model, given))
+        return tf.gradients(_total(*function(given)), model.sources(given))
 
-    return gradients(given)
+    return _function("graph", gradients)(given)
 
 
 def custom_gradient(model: Model, function: Function, given: Tensors) -> list:
@@ -220,11 +226,11 @@ def jacobian(model: Model, function: Function, given: Tensors) -> list:
     with tf.GradientTape() as tape:
         tape.watch(given)
         state = tf.reduce_sum(model.after(function(given)), axis=-2)
-    return tape.jacobian(state, _sources(model, given), unconnected_gradients="zero")
+    return tape.jacobian(state, model.sources(given), unconnected_gradients="zero")
 
 
 def forward_mode(model: Model, function: Function, given: Tensors) -> list:
-    sources = _sources(model, given)
+    sources = model.sources(given)
     tangents = [tf.cos(tf.convert_to_tensor(source)) for source in sources]
     with tf.autodiff.ForwardAccumulator(sources, tangents) as accumulator:
         outputs = function(given)
