@@ -248,7 +248,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"convert: this needs the package {error.name}: it is missing", file=sys.stderr)
         return 1
     except _failures() as error:
-        message = " ".join(str(error).split()) or type(error).__name__  # Keras' have several lines
+        message = str(error).removeprefix(f"{options.source}: ")
+        message = " ".join(message.split()) or type(error).__name__  # Keras' have several lines
         print(f"convert: {options.source}: {message}", file=sys.stderr)
         return 1
     return 0

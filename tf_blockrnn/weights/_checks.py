@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tf_blockrnn.weights._bounds import take
+
 # The types that the ops and the frameworks have.
 TYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -101,23 +103,6 @@ def intact(what: str, *raised: type[Exception]) -> Iterator[None]:
         raise ValueError(f"the file is not an intact {what}: {first_line(error)}") from error
 
 
-# The largest ratio of deflate, the compression of zip archives and HDF5.
-_MOST_EXPANSION = 1032
-
-
-def check_expansion(declared: int, size: int) -> None:
-    """Refuses a file that declares more bytes than its own, of the size, can be when decompressed.
-
-    So what a reader allocates is bounded by what was sent. HDF5 returns zeros for what a file
-    declares and does not have, and the members of an archive may overlap.
-    """
-    if declared > _MOST_EXPANSION * size:
-        raise ValueError(
-            f"the file has {size} bytes and declares arrays of {declared}, more than "
-            f"{_MOST_EXPANSION} times as many, which is the most that compression achieves"
-        )
-
-
 def stack_per_direction(where: str) -> UnsupportedError:
     """The error for a layer whose directions are stacks."""
     return UnsupportedError(
@@ -175,6 +160,7 @@ def check_overrides(one: Any, base: type, name: str) -> None:
 
 def frozen(name: str, value: np.ndarray) -> np.ndarray:
     """A read-only copy of one of TYPES."""
+    take(getattr(value, "nbytes", 0))
     array = np.array(value, order="C", copy=True)
     if array.dtype.name not in TYPES:
         raise TypeError(f"{name} must be of the type {', '.join(TYPES)}, got {array.dtype.name}")

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
-import pickle
+import contextlib
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from tf_blockrnn.weights._checks import UnsupportedError, bfloat16, first_line, to_tensor
 from tf_blockrnn.weights._file_format import (
@@ -23,6 +18,7 @@ from tf_blockrnn.weights._file_format import (
     select,
     stacked,
 )
+from tf_blockrnn.weights._torch_archive import kind_of_archive, open_torch
 from tf_blockrnn.weights.haste import NAMES as HASTE_NAMES
 from tf_blockrnn.weights.haste import from_haste
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
@@ -42,74 +38,23 @@ _MOST_NAMES = 12  # in an error
 # ---- sources
 
 
-def _loaded(path: str) -> Any:
-    """What a file of PyTorch holds; an archive's state dict."""
-    import torch
-
-    kind = _kind_of_archive(path)
-    try:
-        if kind == "torch.export":
-            return _exported_weights(path)
-        if kind == "TorchScript":
-            return torch.jit.load(path, map_location="cpu").state_dict()
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # errors of pickle, torch and zipfile
-        # Those of pickle contain PyTorch's advice how to let the file run code.
-        cause = "" if isinstance(error, pickle.UnpicklingError) else f": {first_line(error)}"
-        raise ValueError(
-            f"the file is not an intact archive of {kind}{cause}"
-            if kind
-            else "the file is not a state dict, torch.save(module.state_dict(), ...), that PyTorch "
-            f"can load without running code{cause}"
-        ) from None
-
-
-# The types that an archive of torch.export numbers.
-_EXPORTED_TYPES = {6: "float16", 7: "float32", 8: "float64", 13: "bfloat16"}
-
-
-def _exported_weights(path: str) -> dict[str, Any]:
-    """The arrays in an archive of torch.export, whose own reader may run code of the file."""
-    with zipfile.ZipFile(path) as file:
-        members = {name.partition("/")[2]: name for name in file.namelist()}
-        listed = members.get("data/weights/model_weights_config.json")
-        if listed is None:
-            raise ValueError("it has no list of weights, as those of PyTorch before 2.9")
-        found = {}
-        for name, one in json.loads(file.read(listed))["config"].items():
-            meta = one["tensor_meta"]
-            kind = None if one["use_pickle"] else _EXPORTED_TYPES.get(meta["dtype"])
-            if kind is None:  # an integer or a packed parameter, which no recurrent layer has
-                continue
-            data = file.read(members[f"data/weights/{one['path_name']}"])
-            dtype = bfloat16() if kind == "bfloat16" else np.dtype(kind).newbyteorder("<")
-            flat = np.frombuffer(data, dtype)[meta["storage_offset"]["as_int"] :]
-            shape, strides = ([n["as_int"] for n in meta[key]] for key in ("sizes", "strides"))
-            array = flat[: math.prod(shape)].reshape(shape)
-            rows = [n // dtype.itemsize for n in array.strides]
-            if any(n > 1 and a != b for n, a, b in zip(shape, rows, strides, strict=True)):
-                raise ValueError(f"{name} is not stored row by row")
-            found[name] = array
-    return found
-
-
-def _kind_of_archive(path: str) -> str | None:
-    try:
-        with zipfile.ZipFile(path) as file:
-            names = [name.partition("/")[2] for name in file.namelist()]
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return None
-    if "archive_format" in names:
-        return "torch.export"
-    has_code = "constants.pkl" in names and any(name.startswith("code/") for name in names)
-    return "TorchScript" if has_code else None
-
-
 def read_torch(path: str, options: ReadOptions) -> FileContents:
-    found = _loaded(path)
-    if not isinstance(found, Mapping):
-        raise ValueError(f"the file has no state dict, but an object of {type(found).__name__}")
-    return read_mapping(found, options, "the file")
+    with contextlib.ExitStack() as stack:
+        try:
+            found = stack.enter_context(open_torch(path))
+        except OSError:
+            raise
+        except Exception as error:  # whatever a pickle or an archive that is corrupt leads to
+            kind = kind_of_archive(path)
+            raise ValueError(
+                f"the file is not an intact archive of {kind}: {first_line(error)}"
+                if kind
+                else "the file is not a state dict, torch.save(module.state_dict(), ...), that "
+                f"PyTorch can load without running code: {first_line(error)}"
+            ) from error
+        if not isinstance(found, Mapping):
+            raise ValueError(f"the file has no state dict, but an object of {type(found).__name__}")
+        return read_mapping(found, options, "the file")
 
 
 def read_safetensors(path: str, options: ReadOptions) -> FileContents:

@@ -13,7 +13,8 @@ import zipfile
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights._bounds import bounded
+from tf_blockrnn.weights._checks import UnsupportedError, first_line
 from tf_blockrnn.weights._file_format import FileContents, Job, ReadOptions, UsageError, Written
 from tf_blockrnn.weights._file_keras import has_model, read_h5, read_keras, write_keras
 from tf_blockrnn.weights._file_numpy import read_npz, write_cudnn, write_npz
@@ -160,16 +161,42 @@ def _recognized(path: str) -> tuple[str, _Source]:
 def read(path: str, options: ReadOptions) -> FileContents:
     """Reads the weights in a file.
 
+    Whatever else a parser raises for a corrupt file becomes a ValueError here.
+
     Raises:
       UsageError: there is no such file, or an option does not apply to it.
-      Any other error that the framework raises for a corrupt file.
+      ValueError: the content is corrupt, or has no weights; with the path, as all of these.
+      UnsupportedError: RecurrentWeights cannot represent the weights.
+      OSError: the operating system refuses to read it.
+      ModuleNotFoundError: a package that the format needs is missing.
     """
-    path, source = _recognized(path)
-    options.require(source.name, source.options)
+    expected = "a file of weights"
     try:
-        return source.read(path, options)
-    except TypeError as error:  # for example, of an array in the file
-        raise ValueError(str(error)) from error
+        path, source = _recognized(path)
+        expected = source.name
+        options.require(expected, source.options)
+        with bounded(path):
+            return source.read(path, options)
+    except Exception as error:
+        of_file = _of_file(path, expected, error)
+        if of_file is error:
+            raise
+        raise of_file from error
+
+
+def _of_file(path: str, expected: str, error: Exception) -> Exception:
+    """What to raise for an error of a reader."""
+    of_system = isinstance(error, OSError) and error.errno and error.filename is not None
+    if of_system or isinstance(error, (ImportError, MemoryError)):
+        return error
+    # A wrong type in a file is a wrong value of the file.
+    known = isinstance(error, (ValueError, TypeError)) and not isinstance(error, UnicodeError)
+    text = str(error) if known else f"{type(error).__name__}: {first_line(error)}"
+    if not known or isinstance(error, TypeError):
+        text = f"its content is corrupt, or not that of {expected}: {text}"
+    kinds = UsageError, UnsupportedError, ValueError
+    kind = next((one for one in kinds if isinstance(error, one)), ValueError)
+    return kind(text if text.startswith(f"{path}: ") else f"{path}: {text}")
 
 
 def write(to: str, job: Job) -> Written:

@@ -28,10 +28,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from tf_blockrnn.weights._bounds import check_expansion, take
 from tf_blockrnn.weights._checks import (
     UnsupportedError,
     bfloat16,
-    check_expansion,
     intact,
     stack_per_direction,
 )
@@ -104,6 +104,7 @@ def read_array(dataset: Any) -> np.ndarray:
     """A dataset of an `open_h5`; HDF5 has no bfloat16."""
     if dataset.dtype.hasobject:  # whose values may be larger than what the file declares
         raise ValueError(f"{_text(dataset.name)} must have numbers, got {dataset.dtype}")
+    take(dataset.nbytes)
     array = dataset[()]
     return array.view(bfloat16()) if dataset.attrs.get("dtype") == "bfloat16" else array
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from tf_blockrnn.weights._bounds import member_text, open_archive, open_member
 from tf_blockrnn.weights._checks import intact
 from tf_blockrnn.weights._h5 import DAMAGE, open_h5, plain_path, read_array
 from tf_blockrnn.weights._keras_arrays import NORMS, norms_of
@@ -49,25 +50,16 @@ def keras_model(path: str) -> Iterator[ConfigLayer]:
             model = ConfigLayer(json.loads(file.attrs["model_config"]), "", version)
             _add_named_arrays(model, file["model_weights"])
         else:
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            config = _json(archive, "config.json")
-            version = version_of(_json(archive, "metadata.json")["keras_version"])
+            archive = stack.enter_context(open_archive(path))
+            config = json.loads(member_text(archive, "config.json"))
+            version = version_of(json.loads(member_text(archive, "metadata.json"))["keras_version"])
             model = ConfigLayer(config, "", version)
-            weights = stack.enter_context(archive.open("model.weights.h5"))
+            weights = stack.enter_context(open_member(archive, "model.weights.h5"))
             _add_numbered_arrays(model, stack.enter_context(open_h5(path, weights)))
         yield model
 
 
 # ---- .keras
-
-_MOST_JSON = 1 << 26  # bytes, far more than any model's config has
-
-
-def _json(archive: zipfile.ZipFile, name: str) -> Any:
-    size = archive.getinfo(name).file_size
-    if size > _MOST_JSON:
-        raise ValueError(f"{name} has {size} bytes, more than {_MOST_JSON}, and is not read")
-    return json.loads(archive.read(name))
 
 
 def _add_numbered_arrays(model: ConfigLayer, file: Any) -> None:

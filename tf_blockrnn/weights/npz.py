@@ -37,11 +37,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from tf_blockrnn.weights._bounds import check_members
 from tf_blockrnn.weights._cells import NORM_CELLS, OPTIONS
 from tf_blockrnn.weights._checks import (
     TYPES,
     bfloat16,
-    check_expansion,
     intact,
     one_of,
     wrong_source,
@@ -175,11 +175,9 @@ def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:
     """Refuses a file that declares more than it can have, or an array more than its member has."""
-    members = archive.infolist()
-    size = archive.fp.seek(0, os.SEEK_END)
-    check_expansion(sum(info.file_size for info in members), size)
+    check_members(archive)
     headers = {(1, 0): np.lib.format.read_array_header_1_0}
-    for info in members:
+    for info in archive.infolist():
         with archive.open(info) as member:
             try:
                 version = np.lib.format.read_magic(member)

@@ -1,0 +1,112 @@
+"""Bounds of what a file can make its reader allocate: in proportion to the size of the file.
+
+A file may declare more than it has: sizes that its reader trusts, members of an archive that
+overlap, one array under many names. `check_expansion` is for what a format declares before it is
+read. `bounded` is for all arrays that are made of a file, whatever the format: each is taken from
+what the file may have before its memory is allocated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import glob
+import io
+import os
+import zipfile
+from collections.abc import Iterator
+from typing import IO
+
+# The largest ratio of deflate, the compression of zip archives and HDF5.
+_MOST_EXPANSION = 1032
+# What any file may have: constants that an ONNX model computes have no bytes in it.
+_LEAST_BOUND = 1 << 28
+# Text in archives and attributes, of which Python's objects are tens of times as large.
+_MOST_TEXT = 1 << 24
+
+# What the file that is being read may still have, in bytes; None outside of files.
+_left: contextvars.ContextVar[int | None] = contextvars.ContextVar("_left", default=None)
+
+
+def check_expansion(declared: int, size: int) -> None:
+    """Refuses a file that declares more bytes than its own, of the size, can be when decompressed.
+
+    So what a reader allocates is bounded by what was sent. HDF5 returns zeros for what a file
+    declares and does not have, and the members of an archive may overlap.
+    """
+    if declared > _MOST_EXPANSION * size:
+        raise ValueError(
+            f"the file has {size} bytes and declares arrays of {declared}, more than "
+            f"{_MOST_EXPANSION} times as many, which is the most that compression achieves"
+        )
+
+
+@contextlib.contextmanager
+def bounded(path: str) -> Iterator[None]:
+    """Bounds the arrays that are made in this context to what the file can have.
+
+    The path may also be the prefix of a TensorFlow checkpoint, whose files have its name.
+    """
+    paths = [path] if os.path.isfile(path) else glob.glob(f"{glob.escape(path)}.*")
+    size = sum(map(os.path.getsize, paths))
+    token = _left.set(max(_LEAST_BOUND, _MOST_EXPANSION * size))
+    try:
+        yield
+    finally:
+        _left.reset(token)
+
+
+def take(nbytes: int) -> None:
+    """Counts an array that is about to be made; refuses one that the file cannot have."""
+    left = _left.get()
+    if left is None:
+        return
+    if nbytes > left:
+        raise ValueError(
+            f"the file makes arrays of more than {_MOST_EXPANSION} times its size: the next one "
+            f"has {nbytes} bytes"
+        )
+    _left.set(left - nbytes)
+
+
+def check_text(name: str, size: int) -> None:
+    """Refuses text, as JSON, that is larger than that of any model."""
+    if size > _MOST_TEXT:
+        raise ValueError(f"{name} has {size} bytes, more than {_MOST_TEXT}, and is not read")
+
+
+# ---- archives
+
+
+def check_members(archive: zipfile.ZipFile) -> None:
+    """Refuses an archive that declares more than it can have, or two members of one name."""
+    members = archive.infolist()
+    check_expansion(sum(info.file_size for info in members), archive.fp.seek(0, os.SEEK_END))
+    names = set()
+    for info in members:
+        if info.filename in names:
+            raise zipfile.BadZipFile(f"it has two members {info.filename!r}")
+        names.add(info.filename)
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise zipfile.BadZipFile(f"{info.filename}: its compression method is not supported")
+
+
+@contextlib.contextmanager
+def open_archive(path: str) -> Iterator[zipfile.ZipFile]:
+    """A zip archive, open for reading, whose members are bounded by its size."""
+    with zipfile.ZipFile(path) as archive:
+        check_members(archive)
+        yield archive
+
+
+def member_text(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A member that is text."""
+    check_text(name, archive.getinfo(name).file_size)
+    return archive.read(name)
+
+
+def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """A member, open for reading at any place in a time that does not depend on the place."""
+    if archive.getinfo(name).compress_type == zipfile.ZIP_STORED:
+        return archive.open(name)
+    return io.BytesIO(archive.read(name))  # each seek backwards would decompress it anew

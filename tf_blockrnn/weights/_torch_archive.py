@@ -1,0 +1,150 @@
+"""PyTorch's files: state dicts and checkpoints, of any age, TorchScript and torch.export archives.
+
+They are read without PyTorch, and nothing in them is executed. Since PyTorch 1.6 a file is a zip
+archive of one folder, with the pickle `data.pkl` and a member `data/KEY` for each storage; a
+TorchScript archive has the same, and code. Before, it was one pickle after another, of a magic
+number, a version, the system, the object and the keys of the storages, which follow: each its
+number of elements, in 8 bytes, and those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import mmap
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+from tf_blockrnn.weights._bounds import member_text, open_archive
+from tf_blockrnn.weights._torch_pickle import Global, load, state_dict_of
+from tf_blockrnn.weights._torch_storage import STORAGES, Storage, StoredTensor
+
+_MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001
+# The types that an archive of torch.export numbers.
+_EXPORTED_TYPES = {6: "float16", 7: "float32", 8: "float64", 13: "bfloat16"}
+
+
+def kind_of_archive(path: str) -> str | None:
+    """What a zip archive is of, "torch.export" or "TorchScript"; None for others."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            names = [name.partition("/")[2] for name in file.namelist()]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return None
+    if "archive_format" in names:
+        return "torch.export"
+    has_code = "constants.pkl" in names and any(name.startswith("code/") for name in names)
+    return "TorchScript" if has_code else None
+
+
+@contextlib.contextmanager
+def open_torch(path: str) -> Iterator[Any]:
+    """What a file holds; of TorchScript and torch.export a state dict.
+
+    It has StoredTensors, which can be read until the context ends.
+    """
+    if not zipfile.is_zipfile(path):
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield _legacy(data)
+        return
+    kind = kind_of_archive(path)
+    with open_archive(path) as archive:
+        if kind == "torch.export":
+            yield _exported(archive)
+        elif kind == "TorchScript":
+            yield state_dict_of(_pickled(archive))
+        else:
+            yield _pickled(archive)
+
+
+def _storage(pid: tuple[Any, ...]) -> tuple[str, str | None, str, int, Any]:
+    """The name, the type, the key, the size and the rest of a persistent id."""
+    name, kind, key, _, size, *rest = pid
+    name, key = (one.decode() if isinstance(one, bytes) else one for one in (name, key))
+    is_storage = name == "storage" and isinstance(kind, Global) and isinstance(key, str)
+    if not is_storage or type(size) is not int or size < 0:
+        raise ValueError("it refers to something else than a storage")
+    return key, STORAGES.get(kind.name), size, rest
+
+
+def _pickled(archive: zipfile.ZipFile) -> Any:
+    """What the data.pkl of an archive describes."""
+    names = archive.namelist()
+    folder = next(one for one in names if one.rpartition("/")[2] == "data.pkl")[: -len("data.pkl")]
+    order = archive.read(f"{folder}byteorder") if f"{folder}byteorder" in names else b"little"
+    storages: dict[str, Storage] = {}
+
+    def storage(pid: tuple[Any, ...]) -> Storage | None:
+        key, kind, size, _ = _storage(pid)
+        member = archive.getinfo(f"{folder}data/{key}")
+        if kind is None:  # a type that no weights have
+            return None
+        one = Storage(kind, size, lambda: archive.read(member), ">" if order == b"big" else "<")
+        if member.file_size != size * one.item_bytes:
+            raise ValueError(f"its storage {key!r} has another size than its tensors")
+        return storages.setdefault(f"{kind} {key}", one)
+
+    member = archive.getinfo(f"{folder}data.pkl")
+    return load(io.BytesIO(archive.read(member)), member.file_size, storage)
+
+
+def _legacy(data: mmap.mmap) -> Any:
+    """What a file of PyTorch before 1.6 describes."""
+    storages: dict[str, Storage] = {}
+    places: dict[str, int] = {}
+
+    def storage(pid: tuple[Any, ...]) -> Storage | None:
+        key, kind, size, view = _storage(pid)
+        if any(one is not None for one in view):
+            raise ValueError("it has views of storages, as PyTorch before 0.4 wrote them")
+        if kind is None:
+            raise ValueError("it has tensors of a type that is not read")
+
+        def read() -> bytes:
+            return data[places[key] : places[key] + size * storages[key].item_bytes]
+
+        return storages.setdefault(key, Storage(kind, size, read))
+
+    def plain(pid: tuple[Any, ...]) -> Storage:
+        raise ValueError(f"it refers to {len(pid)} things before its object")
+
+    size = len(data)
+    if load(data, size, plain) != _MAGIC or load(data, size, plain) != _VERSION:
+        raise ValueError("it does not begin as PyTorch's files")
+    if not load(data, size, plain)["little_endian"]:
+        raise ValueError("it was written by a machine with another order of bytes")
+    found = load(data, size, storage)
+    keys = load(data, size, plain)
+    place = data.tell()
+    for key in keys:
+        one = storages[key]
+        if int.from_bytes(data[place : place + 8], "little") != one.size or key in places:
+            raise ValueError(f"its storage {key!r} has another size than its tensors")
+        places[key] = place + 8
+        place += 8 + one.size * one.item_bytes
+    return found
+
+
+def _exported(archive: zipfile.ZipFile) -> dict[str, StoredTensor]:
+    """The state dict in an archive of torch.export, whose own reader may run code of the file."""
+    members = {name.partition("/")[2]: name for name in archive.namelist()}
+    listed = members.get("data/weights/model_weights_config.json")
+    if listed is None:
+        raise ValueError("it has no list of weights, as those of PyTorch before 2.9")
+    found = {}
+    for name, one in json.loads(member_text(archive, listed))["config"].items():
+        meta = one["tensor_meta"]
+        kind = None if one["use_pickle"] else _EXPORTED_TYPES.get(meta["dtype"])
+        if kind is None:  # an integer or a packed parameter, which no recurrent layer has
+            continue
+        member = archive.getinfo(members[f"data/weights/{one['path_name']}"])
+
+        def read(member: zipfile.ZipInfo = member) -> bytes:
+            return archive.read(member)
+
+        storage = Storage(kind, member.file_size // Storage(kind, 0, read).item_bytes, read)
+        shape, strides = ([n["as_int"] for n in meta[key]] for key in ("sizes", "strides"))
+        found[name] = StoredTensor(storage, meta["storage_offset"]["as_int"], shape, strides)
+    return found

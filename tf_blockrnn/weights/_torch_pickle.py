@@ -1,0 +1,220 @@
+"""A reader of pickles as PyTorch writes them, which calls nothing that a pickle names.
+
+`load` interprets the opcodes of state dicts, checkpoints and TorchScript modules. A global is a
+name here, never an object of Python: the few functions that rebuild tensors and dicts are those of
+this module, and a pickle with another name is refused. The reader has no recursion, and makes no
+object larger than the bytes of the pickle that describe it.
+
+Source: the table of opcodes in Python's `pickletools`, and `torch/_utils.py`.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
+
+from tf_blockrnn.weights._torch_storage import Storage, StoredTensor
+
+
+class Global(NamedTuple):
+    """The name of a class, a function or a type."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Described:
+    """What a pickle describes by a global, without being it: a type, a module of TorchScript.
+
+    state is what the pickle sets it to, such as the attributes by name.
+    """
+
+    def __init__(self, of: Any, state: Any = None):
+        self.of, self.state = of, state
+
+
+# Whose names may be in a file of weights.
+_MODULES = {
+    *("torch", "torch._tensor", "torch._utils", "torch.jit._pickle", "torch.nn.parameter"),
+    *("torch.serialization", "torch.storage"),
+}
+_OTHERS = {
+    *(("collections", "OrderedDict"), ("collections", "Counter"), ("_codecs", "encode")),
+    *((module, name) for module in ("builtins", "__builtin__") for name in ("set", "complex")),
+    *(("builtins", "bytearray"), ("__builtin__", "bytearray")),
+}
+_SCRIPT = "__torch__"
+
+_LITERALS = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "UNICODE"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+}
+_CONSTANTS: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
+def load(file: IO[bytes], size: int, storage: Callable[[tuple[Any, ...]], Storage]) -> Any:
+    """What a pickle describes, with StoredTensor for tensors and dict for any mapping.
+
+    Args:
+      file: where the pickle begins; it is read up to its end.
+      size: a bound of the bytes of the pickle.
+      storage: returns the storage of a persistent id.
+
+    Raises:
+      ValueError, IndexError, KeyError, TypeError: it is corrupt, or names something else.
+    """
+    return _Machine(size, storage).run(file)
+
+
+class _Machine:
+    """The stack, the marks and the memo of a pickle that is being read."""
+
+    def __init__(self, size: int, storage: Callable[[tuple[Any, ...]], Storage]):
+        self._pairs_left, self._storage = size, storage
+        self._stack: list[Any] = []
+        self._below: list[list[Any]] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self, file: IO[bytes]) -> Any:
+        for opcode, argument, _ in pickletools.genops(file):
+            name = opcode.name
+            if name in _LITERALS:
+                self._stack.append(argument)
+            elif name in _CONSTANTS:
+                self._stack.append(_CONSTANTS[name]())
+            elif name in ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE"):
+                place = len(self._memo) if name == "MEMOIZE" else argument
+                self._memo[place] = self._stack[-1]
+            elif name in ("BINGET", "LONG_BINGET", "GET"):
+                self._stack.append(self._memo[argument])
+            elif name not in ("PROTO", "FRAME", "STOP"):
+                self._step(name, argument)
+        return self._stack.pop()
+
+    def _step(self, name: str, argument: Any) -> None:
+        stack = self._stack
+        if name == "MARK":
+            self._below.append(stack)
+            self._stack = []
+        elif name == "TUPLE":
+            items = self._items()
+            self._stack.append(tuple(items))
+        elif name in _TUPLES:
+            items = tuple(stack.pop() for _ in range(_TUPLES[name]))
+            stack.append(items[::-1])
+        elif name in ("APPEND", "APPENDS"):
+            items = [stack.pop()] if name == "APPEND" else self._items()
+            _of_type(self._stack[-1], list).extend(items)
+        elif name in ("SETITEM", "SETITEMS"):
+            items = [stack.pop(), stack.pop()][::-1] if name == "SETITEM" else self._items()
+            _set(_of_type(self._stack[-1], dict), zip(items[::2], items[1::2], strict=True))
+        elif name in ("GLOBAL", "STACK_GLOBAL"):
+            found = argument.split(" ", 1) if name == "GLOBAL" else [stack.pop(), stack.pop()][::-1]
+            stack.append(_allowed(Global(*(_of_type(part, str) for part in found))))
+        elif name in ("NEWOBJ", "REDUCE"):
+            arguments = _of_type(stack.pop(), tuple)
+            stack.append(self._called(_of_type(stack.pop(), Global), arguments))
+        elif name == "BUILD":
+            state = stack.pop()
+            if isinstance(stack[-1], Described):
+                stack[-1].state = state
+        elif name == "BINPERSID":
+            stack.append(self._storage(_of_type(stack.pop(), tuple)))
+        else:
+            raise ValueError(f"it has the opcode {name}, which pickles of PyTorch have not")
+
+    def _items(self) -> list[Any]:
+        items, self._stack = self._stack, self._below.pop()
+        return items
+
+    def _called(self, function: Global, arguments: tuple[Any, ...]) -> Any:
+        """What a function would return for these arguments."""
+        name = function.name
+        if function.module == "collections" and name == "OrderedDict":
+            pairs = _of_type(arguments[0], list) if arguments else []
+            self._pairs_left -= len(pairs)  # one list may be the argument of many calls
+            if self._pairs_left < 0:
+                raise ValueError("it has more items than bytes")
+            return _set({}, pairs)
+        if function.module == "torch._utils" and name in ("_rebuild_tensor", "_rebuild_tensor_v2"):
+            storage, *place = arguments[:4]
+            if isinstance(storage, Storage):
+                return StoredTensor(storage, *place)
+        if name in _RETURNS_FIRST and arguments:
+            return arguments[0]
+        if name == "_rebuild_from_type_v2":
+            inner, _, inner_arguments, _ = arguments
+            if inner.name != name:  # which would recurse
+                return self._called(_of_type(inner, Global), _of_type(inner_arguments, tuple))
+        return Described(function)
+
+
+# The functions whose first argument is the result, but for what is no weight.
+_RETURNS_FIRST = {
+    *("_rebuild_parameter", "_rebuild_parameter_with_state", "Parameter", "Size"),
+    *("restore_type_tag", "build_intlist", "build_tensorlist", "build_doublelist"),
+    "build_boollist",
+}
+
+
+def _of_type(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"it has {type(value).__name__} for {kind.__name__}")
+    return value
+
+
+def _allowed(name: Global) -> Global:
+    if name.module in _MODULES or name in _OTHERS or name.module.split(".")[0] == _SCRIPT:
+        return name
+    raise ValueError(f"it names {name}")
+
+
+def _set(target: dict[Any, Any], pairs: Any) -> dict[Any, Any]:
+    for key, value in pairs:
+        # The hash of tuples in one another is recursive, and not guarded.
+        if isinstance(key, tuple) and any(isinstance(one, tuple) for one in key):
+            raise ValueError("it has a key of tuples in a tuple")
+        target[key] = value
+    return target
+
+
+# ---- TorchScript
+
+_MOST_NAMES = 1 << 24  # characters, in all names of a module's tensors
+
+
+def state_dict_of(module: Any) -> dict[str, StoredTensor]:
+    """The tensors that are attributes of a module of TorchScript, or of the modules in it."""
+    found, pending, seen, left = {}, [("", module)], set(), _MOST_NAMES
+    while pending:
+        prefix, one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if not isinstance(one, Described) or not isinstance(one.state, dict):
+            continue
+        for name, value in reversed(one.state.items()):
+            if not isinstance(value, (StoredTensor, Described)):
+                continue
+            path = f"{prefix}{name}"
+            left -= len(path)
+            if left < 0:
+                raise ValueError("the names of its tensors are too long")
+            if isinstance(value, StoredTensor):
+                found[path] = value
+            else:
+                pending.append((f"{path}.", value))
+    return dict(reversed(found.items()))
