@@ -45,9 +45,10 @@ def check_expansion(declared: int, size: int) -> None:
 def bounded(path: str) -> Iterator[None]:
     """Bounds the arrays that are made in this context to what the file can have.
 
-    The path may also be the prefix of a TensorFlow checkpoint, whose files have its name.
+    The path may also be a folder, or the prefix of the files of a TensorFlow checkpoint.
     """
-    paths = [path] if os.path.isfile(path) else glob.glob(f"{glob.escape(path)}.*")
+    inner = f"{glob.escape(path)}{'/' if os.path.isdir(path) else '.'}*"
+    paths = [path] if os.path.isfile(path) else glob.glob(inner)
     size = sum(map(os.path.getsize, paths))
     token = _left.set(max(_LEAST_BOUND, _MOST_EXPANSION * size))
     try:

@@ -20,6 +20,7 @@ from tf_blockrnn.weights._file_format import (
     stacked,
 )
 from tf_blockrnn.weights._h5 import H5Layer, layers_of, open_h5, units_of
+from tf_blockrnn.weights._h5_checks import attribute
 from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, has_two_biases
 from tf_blockrnn.weights._keras_files import keras_model, version_of
 from tf_blockrnn.weights._keras_graph import check_stack, notes_of_graph
@@ -103,7 +104,7 @@ def has_model(path: str) -> bool:
 
 def read_h5(path: str, options: ReadOptions) -> FileContents:
     with open_h5(path) as file:
-        version = file.attrs.get("keras_version", "")
+        version = attribute(file, "keras_version", "")
         chosen = select(layers_of(file), options.layers)
     version = version.decode() if isinstance(version, bytes) else str(version)
     parts = [_from_h5(layer, options, name) for name, layer in chosen.items()]

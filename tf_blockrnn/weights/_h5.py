@@ -20,7 +20,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import math
 import os
 import re
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._bounds import check_expansion, take
+from tf_blockrnn.weights._bounds import take
 from tf_blockrnn.weights._checks import (
     UnsupportedError,
     bfloat16,
@@ -36,10 +35,18 @@ from tf_blockrnn.weights._checks import (
     stack_per_direction,
 )
 from tf_blockrnn.weights._formats import KERAS_HARD_SIGMOID
+from tf_blockrnn.weights._h5_checks import (
+    attribute,
+    check_datasets,
+    check_heaps,
+    check_links,
+    text,
+)
 
 # What h5py raises for a corrupt file in addition to OSError without a number and ValueError.
 DAMAGE = (KeyError, RuntimeError)
 
+_MOST_NAME = 1000  # characters of a layer's name that are of use
 _KERAS_2_ARRAYS = ("kernel", "recurrent_kernel", "bias")
 _KERAS_3_CELL = re.compile(
     r"(?P<cell>(?:(?P<layer>.+)/)?cell(?:/cells/(?P<name>[^/]+(?:/cells/[^/]+)*))?)/vars"
@@ -60,53 +67,21 @@ def open_h5(path: str, member: IO[bytes] | None = None) -> Iterator[Any]:
     """
     import h5py
 
-    with intact("HDF5 file", *DAMAGE), h5py.File(member or path, "r") as file:
-        _check_links(file)
-        _check_datasets(file, os.path.getsize(path))
+    with contextlib.ExitStack() as stack, intact("HDF5 file", *DAMAGE):
+        check_heaps(member or stack.enter_context(open(path, "rb")))
+        file = stack.enter_context(h5py.File(member or path, "r"))
+        check_links(file)
+        check_datasets(file, os.path.getsize(path))
         yield file
-
-
-def _check_links(file: Any) -> None:
-    """Refuses links that h5py would follow into other files."""
-    from h5py import h5l
-
-    def visit(name: bytes, link: Any) -> bytes | None:
-        return None if link.type in (h5l.TYPE_HARD, h5l.TYPE_SOFT) else name
-
-    found = file.id.links.visit(visit, info=True)  # the first result that is not None
-    if found is not None:
-        raise ValueError(f"{_text(found)} is a link to another file, which is not read")
-
-
-def _check_datasets(file: Any, size: int) -> None:
-    """Refuses datasets that are in other files, or larger than the file can have."""
-    declared = 0
-
-    def visit(path: str, one: Any) -> None:
-        nonlocal declared
-        if not hasattr(one, "shape"):
-            return
-        if one.external or one.is_virtual:
-            raise ValueError(f"{path} has its values in another file, which is not read")
-        # A chunk is decompressed at once, also where the array is smaller.
-        shapes = (one.shape or (), one.chunks or ())
-        declared += max(map(math.prod, shapes)) * one.dtype.itemsize
-
-    file.visititems(visit)
-    check_expansion(declared, size)
-
-
-def _text(name: bytes | str) -> str:
-    return name.decode(errors="replace") if isinstance(name, bytes) else name
 
 
 def read_array(dataset: Any) -> np.ndarray:
     """A dataset of an `open_h5`; HDF5 has no bfloat16."""
     if dataset.dtype.hasobject:  # whose values may be larger than what the file declares
-        raise ValueError(f"{_text(dataset.name)} must have numbers, got {dataset.dtype}")
+        raise ValueError(f"{text(dataset.name)} must have numbers, got {dataset.dtype}")
     take(dataset.nbytes)
     array = dataset[()]
-    return array.view(bfloat16()) if dataset.attrs.get("dtype") == "bfloat16" else array
+    return array.view(bfloat16()) if attribute(dataset, "dtype") == "bfloat16" else array
 
 
 def plain_path(path: str) -> str:
@@ -209,8 +184,8 @@ def _groups(file: Any) -> dict[str, _Group]:
         if path.split("/")[0] in ("optimizer", "optimizer_weights"):
             return
         if not hasattr(value, "shape"):
-            name = value.attrs.get("name")
-            groups[path] = _Group({}, name if isinstance(name, str) else None)
+            name = attribute(value, "name")
+            groups[path] = _Group({}, name[:_MOST_NAME] if isinstance(name, str) else None)
             return
         parent, _, leaf = path.rpartition("/")
         if parent:

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._bounds import member_text, open_archive, open_member
+from tf_blockrnn.weights._bounds import check_text, member_text, open_archive, open_member
 from tf_blockrnn.weights._checks import intact
 from tf_blockrnn.weights._h5 import DAMAGE, open_h5, plain_path, read_array
+from tf_blockrnn.weights._h5_checks import attribute
 from tf_blockrnn.weights._keras_arrays import NORMS, norms_of
 from tf_blockrnn.weights._keras_config import ConfigLayer
 from tf_blockrnn.weights._keras_layers import LAYERS, recurrent_layers
@@ -46,8 +47,10 @@ def keras_model(path: str) -> Iterator[ConfigLayer]:
     with contextlib.ExitStack() as stack, intact("Keras model", *damage):
         if h5py.is_hdf5(path):
             file = stack.enter_context(open_h5(path))
-            version = version_of(file.attrs.get("keras_version", ""))
-            model = ConfigLayer(json.loads(file.attrs["model_config"]), "", version)
+            version = version_of(attribute(file, "keras_version", ""))
+            config = attribute(file, "model_config", "")
+            check_text("model_config", len(config))
+            model = ConfigLayer(json.loads(config), "", version)
             _add_named_arrays(model, file["model_weights"])
         else:
             archive = stack.enter_context(open_archive(path))
@@ -89,17 +92,17 @@ def _read_numbered(groups: Mapping[str, Any], place: str, cell: str) -> list[np.
 # ---- HDF5
 
 
-def _names(group: Any, attribute: str) -> list[str]:
+def _names(group: Any, name: str) -> list[str]:
     """The names in an attribute, or in several with numbers behind it if they are too many."""
-    if attribute in group.attrs:
-        found = list(group.attrs[attribute])
+    if name in group.attrs:
+        found = list(attribute(group, name))
     else:
         keys = sorted(
-            (key for key in group.attrs if re.fullmatch(rf"{attribute}\d+", key)),
-            key=lambda key: int(key.removeprefix(attribute)),
+            (key for key in group.attrs if re.fullmatch(rf"{name}\d+", key)),
+            key=lambda key: int(key.removeprefix(name)),
         )
-        found = [name for key in keys for name in group.attrs[key]]
-    return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
+        found = [one for key in keys for one in attribute(group, key)]
+    return [one.decode() if isinstance(one, bytes) else str(one) for one in found]
 
 
 def _cells_by_path(names: Sequence[str]) -> list[tuple[list[str], list[str]]]:

@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError, stack_per_direction, wrong_source
+from tf_blockrnn.weights._checks import (
+    UnsupportedError,
+    intact,
+    stack_per_direction,
+    wrong_source,
+)
+from tf_blockrnn.weights._tf1_table import check_checkpoint
 
 
 class Variable(NamedTuple):
@@ -100,14 +106,28 @@ _OTHER_CELLS = {
 }
 
 
+def _reader(path: str) -> Any:
+    """TensorFlow's reader of the checkpoint at a path, or of the latest one in a folder."""
+    import tensorflow as tf
+
+    if os.path.isdir(path):
+        latest, folder = tf.train.latest_checkpoint(path), os.path.abspath(path)
+        if latest is None:
+            raise ValueError(f"{path}: the folder has no checkpoint that is complete")
+        if os.path.dirname(os.path.abspath(latest)) != folder:
+            raise ValueError(f"{path}: the folder names a checkpoint that is not in it, {latest}")
+        path = latest
+    with intact("TensorFlow checkpoint", LookupError):
+        check_checkpoint(path)
+    return tf.train.load_checkpoint(path)
+
+
 class Checkpoint:
     """The variables of a checkpoint by their names in later releases."""
 
     def __init__(self, source: Any):
         if isinstance(source, (str, os.PathLike)):
-            import tensorflow as tf
-
-            source = tf.train.load_checkpoint(os.fspath(source))
+            source = _reader(os.fspath(source))
         if not hasattr(source, "get_variable_to_shape_map"):
             kinds = "the path of a checkpoint or the result of tf.train.load_checkpoint"
             raise wrong_source("from_tf1", kinds, source)

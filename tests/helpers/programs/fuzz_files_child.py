@@ -24,6 +24,7 @@ from helpers.file_mutations import Sample
 from tf_blockrnn import weights
 
 MEMORY = 4 << 30
+LARGE = 1 << 30
 # Only for what hangs: a case takes milliseconds.
 SECONDS = 120
 
@@ -55,6 +56,9 @@ def child(kind: str, seed: int, first: int, end: int, folder: pathlib.Path, pipe
         signal.alarm(SECONDS)
         said = problem(sample, place)
         signal.alarm(0)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        if peak - size > LARGE and said.startswith("("):
+            said = f"it took {peak >> 20} MiB"
         if sorted(os.listdir(place)) != sorted(sample.files) or os.listdir():
             said = "it wrote a file"
         shutil.rmtree(place)
