@@ -104,20 +104,21 @@ def _onnx(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, str, dict[str, A
     yield folder, "m.onnx", {}
 
 
-def _torch(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, str, dict[str, Any]]]:
-    import torch
+def _haste(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, str, dict[str, Any]]]:
+    import numpy as np
+    import safetensors.numpy
 
     shapes = {"kernel": (5, 9), "recurrent_kernel": (3, 9), "bias": (9,), "recurrent_bias": (9,)}
-    shapes |= {"gamma": (2, 9)}
-    torch.save({name: torch.ones(shape) for name, shape in shapes.items()}, folder / "haste.pt")
-    yield folder, "haste.pt", {}
+    state = {name: np.ones(shape, "f4") for name, shape in (*shapes.items(), ("gamma", (2, 9)))}
+    safetensors.numpy.save_file(state, folder / "haste.safetensors")
+    yield folder, "haste.safetensors", {}
 
 
 _MADE: dict[str, Callable[[pathlib.Path], Any]] = {
     "npz": _npz,
     "tf1": _tf1,
     "onnx": _onnx,
-    "torch": _torch,
+    "safetensors": _haste,
 }
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tf_blockrnn.weights._bounds import allow, check_expansion
 from tf_blockrnn.weights._checks import UnsupportedError, same_bits
 from tf_blockrnn.weights._file_format import (
     FileContents,
@@ -34,6 +36,7 @@ from tf_blockrnn.weights._onnx_values import (
     Shared,
     attributes_of,
     named,
+    tensors_of,
 )
 from tf_blockrnn.weights.layer import DirectionWeights
 from tf_blockrnn.weights.onnx import from_onnx, to_onnx_model
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 _STEPS, _BATCH = 3, 2  # where nothing is known of them
 _MOST_NUMBERS = 1 << 27
+_MOST_COMPARED = 100  # nodes, for a message
 
 
 class _Path(Scope):
@@ -159,10 +163,43 @@ def read_onnx(path: str, options: ReadOptions) -> FileContents:
     from google.protobuf.message import DecodeError
 
     try:
-        model = onnx.load(path, format="protobuf")
+        model = onnx.load(path, format="protobuf", load_external_data=False)
     except DecodeError as error:
-        raise ValueError(f"the file is not an ONNX model: {error}") from None
+        raise ValueError(f"the file is not an ONNX model: {error}") from error
+    folder = os.path.dirname(os.path.abspath(path))
+    _check_external(model, folder, os.path.getsize(path))
+    onnx.external_data_helper.load_external_data_for_model(model, folder)
     return read_model(model, options)
+
+
+def _check_external(model: onnx.ModelProto, folder: str, size: int) -> None:
+    """Refuses tensors in files that are not in the folder, or that take more of them than is there.
+
+    Each of them is loaded, and several may be the same part of a file.
+    """
+    files: dict[str, int] = {}
+    declared, inside = 0, os.path.join(os.path.realpath(folder), "")
+    for tensor in tensors_of(model):
+        place = {one.key: one.value for one in tensor.external_data}
+        if not place:
+            continue
+        path = os.path.realpath(os.path.join(folder, place.get("location", "")))
+        if not path.startswith(inside):
+            raise ValueError(f"the tensor {tensor.name!r} is in a file outside of that folder")
+        if path not in files:
+            if not os.path.isfile(path):
+                raise ValueError(
+                    f"the tensor {tensor.name!r} is in the file {place.get('location')!r}, which "
+                    "is not there"
+                )
+            files[path] = os.path.getsize(path)
+        offset = int(place.get("offset") or 0)
+        length = int(place.get("length") or files[path] - offset)
+        if offset < 0 or not 0 <= length <= files[path] - offset:
+            raise ValueError(f"the tensor {tensor.name!r} is not in its file")
+        declared += length
+    check_expansion(declared, size + sum(files.values()))
+    allow(sum(files.values()))
 
 
 def read_model(model: onnx.ModelProto, options: ReadOptions) -> FileContents:
@@ -200,7 +237,7 @@ def _is_stack(nodes: Mapping[str, NamedNode]) -> bool:
 def _equal_nodes(found: Mapping[str, NamedNode]) -> str:
     """For messages: which of the nodes have equal weights, as those in the bodies of an If may."""
     layers = {}
-    for name, one in found.items():
+    for name, one in itertools.islice(found.items(), _MOST_COMPARED):
         try:
             layers[name] = read_node(one)
         except ValueError:  # reported if the node is selected

@@ -22,7 +22,14 @@ from tf_blockrnn.weights._torch_archive import kind_of_archive, open_torch
 from tf_blockrnn.weights.haste import NAMES as HASTE_NAMES
 from tf_blockrnn.weights.haste import from_haste
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
-from tf_blockrnn.weights.torch import NAMES, foreign_error, from_torch, is_foreign, to_torch
+from tf_blockrnn.weights.torch import (
+    NAMES,
+    foreign_error,
+    from_torch,
+    is_foreign,
+    is_name,
+    to_torch,
+)
 
 _ARRAYS = "|".join(NAMES.values())
 # The name of an array of a layer, behind the prefix of its layer.
@@ -32,6 +39,7 @@ _STATE = re.compile(
     r"(.*[._])?([hc]_?0|([hc]|hidden|cell|state)_?init|init(ial)?_?(h|c|hidden|cell|states?))"
 )
 _MOST_MAPPINGS = 100_000  # in a checkpoint
+_MOST_PATHS = 1 << 24  # characters, of the paths to its layers
 _MOST_NAMES = 12  # in an error
 
 
@@ -177,9 +185,9 @@ def _state_dicts(
 
 def _places(found: Mapping[Any, Any], of: str) -> dict[str, _Place]:
     """The layers by name; of a nested mapping with several, a name begins with where it is."""
-    by_state = []
+    by_state, left = [], _MOST_PATHS
     for link, state in _state_dicts(found, of):
-        matches = (_OWN.fullmatch(key) for key in state if isinstance(key, str))
+        matches = (_OWN.fullmatch(key) for key in state if is_name(key))
         places = {
             match[1]: _Place(state, match[1])
             for match in matches
@@ -187,6 +195,9 @@ def _places(found: Mapping[Any, Any], of: str) -> dict[str, _Place]:
         }
         if places:
             by_state.append((_path(link), places))
+            left -= len(by_state[-1][0])
+            if left < 0:
+                raise UsageError(f"the paths to the layers of {of} are too long")
     return {
         ((where if len(by_state) > 1 else "") + prefix).rstrip("./"): place
         for where, places in by_state
@@ -236,7 +247,7 @@ def _states_among(names: Iterable[Any]) -> tuple[str, ...]:
     return tuple(
         f"not converted: {name!r} may be a learned initial state, DirectionWeights' h0 or c0"
         for name in names
-        if isinstance(name, str) and _STATE.fullmatch(name)
+        if is_name(name) and _STATE.fullmatch(name)
     )
 
 
@@ -259,9 +270,10 @@ def _read_layer(
         arrays = {
             key: value
             for key, value in place.state.items()
-            if (match := _OWN.fullmatch(key)) and match[3] and not match[1] or is_foreign(key)
+            if is_name(key)
+            and ((match := _OWN.fullmatch(key)) and match[3] and not match[1] or is_foreign(key))
         }
-        if others := [key for key in place.state if key not in arrays]:
+        if others := [str(key) for key in place.state if key not in arrays]:
             notes.append(f"not converted from the state dict: {', '.join(others)}")
     try:
         return from_torch(arrays, cell=options.cell, prefix=place.prefix)

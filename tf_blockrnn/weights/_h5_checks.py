@@ -17,6 +17,7 @@ _LEAST_HEAP = 4096
 _PART = 1 << 24
 # Of texts whose lengths a list of them does not have: all may be one and the same in the file.
 _MOST_TEXTS = 1 << 10
+_MOST_GROUPS = 100
 
 
 def check_heaps(file: IO[bytes]) -> None:
@@ -55,15 +56,22 @@ def _check_heap(file: IO[bytes], start: int, end: int) -> None:
 
 
 def check_links(file: Any) -> None:
-    """Refuses links that h5py would follow into other files."""
+    """Refuses links that h5py would follow into other files, and groups that are too deep.
+
+    libhdf5 recurses into each, and looks up all groups around it.
+    """
     from h5py import h5l
 
-    def visit(name: bytes, link: Any) -> bytes | None:
-        return None if link.type in (h5l.TYPE_HARD, h5l.TYPE_SOFT) else name
+    def visit(name: bytes, link: Any) -> str | None:
+        if link.type not in (h5l.TYPE_HARD, h5l.TYPE_SOFT):
+            return f"{text(name)} is a link to another file, which is not read"
+        if name.count(b"/") >= _MOST_GROUPS:
+            return f"it has groups in more than {_MOST_GROUPS} others"
+        return None
 
     found = file.id.links.visit(visit, info=True)  # the first result that is not None
     if found is not None:
-        raise ValueError(f"{text(found)} is a link to another file, which is not read")
+        raise ValueError(found)
 
 
 def check_datasets(file: Any, size: int) -> None:

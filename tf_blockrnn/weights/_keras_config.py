@@ -34,6 +34,7 @@ from tf_blockrnn.weights._keras_layers import (
 # The modules of layers in files of TensorFlow's own Keras 2.
 _MODULES = (*FRAMEWORKS, "tensorflow")
 _OURS = "tf_blockrnn>"
+_LONGEST_NAME = 1000
 
 
 def _class_of(found: Mapping[str, Any]) -> tuple[str, bool]:
@@ -77,6 +78,8 @@ class ConfigLayer(KerasLayer):
             config = {"name": found.get("name", "sequential"), "layers": config}
         self.config: Mapping[str, Any] = config
         self.name = config.get("name") or self.class_name
+        if max(len(self.name), len(self.class_name)) > _LONGEST_NAME:  # paths repeat them
+            raise ValueError(f"a layer has a name of more than {_LONGEST_NAME} characters")
         self.kind = self.class_name if self.is_own else ""
         self.place, self.version = place, version
         if self.kind == "Bidirectional" and in_bidirectional:

@@ -79,13 +79,16 @@ def no_recurrent_node(model: onnx.ModelProto) -> str:
 
 # ---- functions of a model
 
-# By how many bytes the functions may make a model larger, as each call becomes their nodes.
-_MOST_INLINED = 1 << 28
+# By how many bytes the functions may make a model larger, as each call becomes their nodes: some
+# for any model, and some for each byte in it.
+_MOST_INLINED, _MOST_INLINED_PER_BYTE = 1 << 24, 8
 
 
-def _function_name(one: onnx.NodeProto | onnx.FunctionProto) -> tuple[str, str, str]:
+def _function_name(one: onnx.NodeProto | onnx.FunctionProto) -> str:
+    """As ONNX itself looks it up, which names with a colon make ambiguous."""
     name = one.name if hasattr(one, "opset_import") else one.op_type
-    return one.domain, name, getattr(one, "overload", "")
+    domain = "" if one.domain in DOMAINS else one.domain
+    return f"{domain}:{name}:{getattr(one, 'overload', '')}"
 
 
 def _calls(nodes: Any) -> Iterator[onnx.NodeProto]:
@@ -102,21 +105,24 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     import onnx.inliner
 
     functions = {_function_name(one): one for one in model.functions}
-    sizes: dict[tuple[str, ...], int] = {}
+    if len(functions) < len(model.functions):
+        raise ValueError("the model has two functions of one name")
+    sizes: dict[str, int] = {}
 
-    def size(nodes: Any, around: tuple[tuple[str, ...], ...]) -> int:
+    def size(nodes: Any, around: tuple[str, ...]) -> int:
         total = 0
         for node in _calls(nodes):
             key = _function_name(node)
             if key in around or len(around) > 100:
-                raise ValueError(f"the function {'::'.join(key[:2])} of the model calls itself")
+                raise ValueError(f"the function {_op(node)} of the model calls itself")
             if key in functions and key not in sizes:
                 own = functions[key]
                 sizes[key] = own.ByteSize() + size(own.node, (*around, key))
             total += sizes.get(key, 0)
         return total
 
-    if (total := size(model.graph.node, ())) > _MOST_INLINED:
+    most = _MOST_INLINED + _MOST_INLINED_PER_BYTE * model.ByteSize()
+    if (total := size(model.graph.node, ())) > most:
         raise UnsupportedError(f"the functions of the model make {total} bytes of nodes")
     try:
         result = onnx.inliner.inline_local_functions(model)

@@ -69,6 +69,22 @@ def bodies_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from [attribute.g] if attribute.HasField("g") else attribute.graphs
 
 
+def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """All tensors of a model, in graphs, functions and attributes."""
+    yield from model.graph.initializer
+    nodes = [model.graph.node, *(one.node for one in model.functions)]
+    graphs = []
+    while nodes:
+        for node in nodes.pop():
+            for attribute in node.attribute:
+                yield from (attribute.t, *attribute.tensors)
+            graphs += bodies_of(node)
+        while graphs:
+            body = graphs.pop()
+            yield from body.initializer
+            nodes.append(body.node)
+
+
 def to_array(value: np.ndarray | onnx.TensorProto) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value

@@ -117,7 +117,7 @@ def _reader(path: str) -> Any:
         if os.path.dirname(os.path.abspath(latest)) != folder:
             raise ValueError(f"{path}: the folder names a checkpoint that is not in it, {latest}")
         path = latest
-    with intact("TensorFlow checkpoint", LookupError):
+    with intact("TensorFlow checkpoint", LookupError, ValueError):
         check_checkpoint(path)
     return tf.train.load_checkpoint(path)
 

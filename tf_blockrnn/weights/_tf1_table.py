@@ -178,7 +178,10 @@ def _check_bundle(prefix: str) -> None:
                 _sliced(one, shape)
             continue
         if shard not in files:
-            files[shard] = os.path.getsize(f"{prefix}.data-{shard:05d}-of-{shards:05d}")
+            data = f"{prefix}.data-{shard:05d}-of-{shards:05d}"
+            if not os.path.isfile(data):
+                raise ValueError(f"its file {os.path.basename(data)} is missing")
+            files[shard] = os.path.getsize(data)
         needed = math.prod(shape) * item
         if place + size > files[shard] or (needed != size if item else math.prod(shape) > size):
             raise ValueError(f"a tensor {shape} is not in its file")

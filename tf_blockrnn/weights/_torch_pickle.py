@@ -11,6 +11,7 @@ Source: the table of opcodes in Python's `pickletools`, and `torch/_utils.py`.
 from __future__ import annotations
 
 import pickletools
+import re
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
@@ -37,17 +38,15 @@ class Described:
         self.of, self.state = of, state
 
 
-# Whose names may be in a file of weights.
-_MODULES = {
-    *("torch", "torch._tensor", "torch._utils", "torch.jit._pickle", "torch.nn.parameter"),
-    *("torch.serialization", "torch.storage"),
-}
-_OTHERS = {
-    *(("collections", "OrderedDict"), ("collections", "Counter"), ("_codecs", "encode")),
-    *((module, name) for module in ("builtins", "__builtin__") for name in ("set", "complex")),
-    *(("builtins", "bytearray"), ("__builtin__", "bytearray")),
-}
-_SCRIPT = "__torch__"
+# What a file of weights may name: what PyTorch's own reader of such files knows.
+_KNOWN = re.compile(
+    r"torch\.(\w+Storage|Size|device|Tensor|bool|per_\w+|(q?u?int|float|bfloat|complex)\d\w*)|"
+    r"torch\._utils\._rebuild_\w+|torch\._tensor\._rebuild_from_type_v2|"
+    r"torch\.jit\._pickle\.(build_\w+|restore_type_tag)|torch\.nn\.parameter\.Parameter|"
+    r"torch\.serialization\._get_layout|torch\.storage\.\w+Storage|_codecs\.encode|"
+    r"collections\.(OrderedDict|Counter)|(builtins|__builtin__)\.(set|complex|bytearray)|"
+    r"__torch__\..*"
+)
 
 _LITERALS = {
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
@@ -177,7 +176,7 @@ def _of_type(value: Any, kind: type) -> Any:
 
 
 def _allowed(name: Global) -> Global:
-    if name.module in _MODULES or name in _OTHERS or name.module.split(".")[0] == _SCRIPT:
+    if _KNOWN.fullmatch(str(name)):
         return name
     raise ValueError(f"it names {name}")
 

@@ -36,6 +36,7 @@ NAMES = {
 }
 
 _NAME = re.compile(rf"({'|'.join(NAMES.values())})(?:_l(\d+)(_reverse)?)?")
+_LONGEST_NAME = 10_000
 _CELL_OF_GATES = {4: "lstm", 3: "gru"}
 
 # Names of recurrent weights with weight_norm, parametrizations or pruning, and of those that are
@@ -91,9 +92,14 @@ def _no_weights_error(state: Mapping[str, Any], prefix: str) -> ValueError:
     )
 
 
+def is_name(key: Any) -> bool:
+    """Whether it may be a name of weights; patterns take long for millions of characters."""
+    return isinstance(key, str) and len(key) <= _LONGEST_NAME
+
+
 def is_foreign(key: Any) -> bool:
     """Whether it is the name of recurrent weights in another form than PyTorch's plain modules'."""
-    return isinstance(key, str) and _FOREIGN.fullmatch(key) is not None
+    return is_name(key) and _FOREIGN.fullmatch(key) is not None
 
 
 def foreign_error(key: str) -> UnsupportedError:
@@ -110,7 +116,7 @@ def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool
     found: dict[tuple[int, bool], _Parts] = {}
     unknown = []
     for key, value in state.items():
-        if not key.startswith(prefix):
+        if not isinstance(key, str) or not key.startswith(prefix):
             continue
         match = _NAME.fullmatch(key.removeprefix(prefix))
         if match is None:

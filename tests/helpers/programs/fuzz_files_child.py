@@ -1,4 +1,4 @@
-"""Reads mutated files of weights: arguments KIND SEED FIRST NUMBER [FOLDER].
+"""Reads mutated files of weights: arguments KIND[,KIND...] SEED FIRST NUMBER [FOLDER].
 
 A forked process reads one case after another, with little more memory than it has, and writes
 beforehand which; where it ends by a signal, of which the alarm is one, the next one goes on behind
@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 
 from helpers import file_mutations
 from helpers.file_mutations import Sample
@@ -65,24 +66,23 @@ def child(kind: str, seed: int, first: int, end: int, folder: pathlib.Path, pipe
         os.write(pipe, json.dumps([case, said]).encode() + b"\n")
 
 
-def main(kind: str, seed: int, first: int, number: int, kept: pathlib.Path | None) -> None:
-    warnings.simplefilter("ignore")
+def read_cases(kind: str, seed: int, first: int, number: int) -> Iterator[tuple[int, str]]:
+    """The numbers of cases, and how each ended."""
     for sample in file_mutations.samples(kind):  # imports what its reader needs
         with tempfile.TemporaryDirectory() as folder:
             for name, data in sample.files.items():
                 pathlib.Path(folder, name).write_bytes(data)
             problem(sample, pathlib.Path(folder))
-    ends: collections.Counter[str] = collections.Counter()
     end = first + number
     with tempfile.TemporaryDirectory() as here:
         folder, cwd = pathlib.Path(here), pathlib.Path(here, "empty")
         cwd.mkdir()
-        os.chdir(cwd)
         while first < end:
             read, write = os.pipe()
             pid = os.fork()
             if pid == 0:
                 os.close(read)
+                os.chdir(cwd)
                 child(kind, seed, first, end, folder, write)
                 os._exit(0)
             os.close(write)
@@ -91,34 +91,32 @@ def main(kind: str, seed: int, first: int, number: int, kept: pathlib.Path | Non
                 for line in lines:
                     first, said = json.loads(line)
                     if said is not None:
-                        first = report(kind, seed, first, said, kept, ends)
+                        yield first, said
+                        first += 1
             _, status = os.waitpid(pid, 0)
             if said is None:
-                said = f"ended with {os.waitstatus_to_exitcode(status)}"
-                first = report(kind, seed, first, said, kept, ends)
+                yield first, f"ended with {os.waitstatus_to_exitcode(status)}"
+                first += 1
+
+
+def main(kinds: str, seed: int, first: int, number: int, kept: pathlib.Path | None) -> None:
+    warnings.simplefilter("ignore")
+    ends: collections.Counter[str] = collections.Counter()
+    for kind in kinds.split(","):
+        for case, said in read_cases(kind, seed, first, number):
+            ends[said if said.startswith("(") else "wrong"] += 1
+            if said.startswith("("):
+                continue
+            print(f"{kind} {seed} {case}: {said}", flush=True)
+            if kept is not None:
+                place = kept / f"{kind}_{seed}_{case}"
+                place.mkdir(parents=True, exist_ok=True)
+                (_, sample) = next(file_mutations.cases(kind, seed, case, 1))
+                for name, data in sample.files.items():
+                    (place / name).write_bytes(data)
     print(json.dumps(ends))
-
-
-def report(
-    kind: str,
-    seed: int,
-    case: int,
-    said: str,
-    kept: pathlib.Path | None,
-    ends: collections.Counter[str],
-) -> int:
-    """Counts the end of a case, and prints a wrong one; the number of the next case."""
-    ends[said if said.startswith("(") else "wrong"] += 1
-    if not said.startswith("("):
-        print(f"{kind} {seed} {case}: {said}", flush=True)
-        if kept is not None:
-            place = kept / f"{kind}_{seed}_{case}"
-            place.mkdir(parents=True, exist_ok=True)
-            for name, data in next(file_mutations.cases(kind, seed, case, 1))[1].files.items():
-                (place / name).write_bytes(data)
-    return case + 1
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    main(given[0], *map(int, given[1:4]), pathlib.Path(given[4]).resolve() if given[4:] else None)
+    main(given[0], *map(int, given[1:4]), pathlib.Path(given[4]) if given[4:] else None)

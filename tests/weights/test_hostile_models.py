@@ -1,0 +1,308 @@
+"""Files of PyTorch, ONNX, TensorFlow 1 and safetensors that are made to harm their reader.
+
+test_hostile_files.py has those of Keras and NumPy, test_fuzzed_files.py mutations of real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import zipfile
+
+import onnx
+import pytest
+from helpers.tf1_tables import bundle, entry, field, shape
+from onnx import TensorProto, helper
+
+from tf_blockrnn import weights
+from tf_blockrnn.weights import _bounds
+
+FILES = pathlib.Path(__file__).parent / "files"
+pytestmark = pytest.mark.filterwarnings("ignore::tf_blockrnn.weights.AssumptionWarning")
+
+
+def refused(path, words, **options) -> None:
+    with pytest.raises(ValueError, match=words) as raised:
+        weights.read(path, **options)
+    assert str(path) in str(raised.value)
+
+
+# ---- PyTorch
+
+
+CALLS = [
+    *("os system", "posix system", "nt system", "subprocess Popen", "builtins exec"),
+    *("builtins eval", "__builtin__ getattr", "builtins __import__", "operator attrgetter"),
+    *("torch load", "torch hub.load", "torch.storage _load_from_bytes", "torch.jit load"),
+    *("numpy load", "numpy._core.multiarray _reconstruct", "torch._utils __builtins__.eval"),
+    *("collections OrderedDict.fromkeys", "__main__ Tagger", "pickle loads", "runpy _run_code"),
+]
+
+
+def archive(path, pickled: bytes, like: str = "torch_state_dict.pt") -> None:
+    """An archive of PyTorch with another pickle."""
+    with zipfile.ZipFile(FILES / like) as good, zipfile.ZipFile(path, "w") as file:
+        for name in good.namelist():
+            file.writestr(name, pickled if name.endswith("data.pkl") else good.read(name))
+
+
+def test_pickles_that_call_functions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start = (FILES / "torch_0.pth").read_bytes()[:137]  # up to its object
+    text = b"X\n\0\0\0touch ran."
+    for call in CALLS:
+        module, name = (part.encode() for part in call.split())
+        short = b"".join(b"\x8c" + bytes([len(one)]) + one for one in (module, name))
+        for function in (b"c%b\n%b\n" % (module, name), short + b"\x93"):
+            ways = (b"(%btR" % text[:-1], b"(%bt\x81" % text[:-1], b")R%bb" % text[:-1])
+            for way in ways:
+                pickled = b"\x80\4%b%b." % (function, way)
+                pathlib.Path("plain.pt").write_bytes(pickled)
+                pathlib.Path("old.pt").write_bytes(start + pickled)
+                archive("new.pt", pickled)
+                archive("script.pt", pickled, "torch_script.pt")
+                for path in ("plain.pt", "old.pt", "new.pt", "script.pt"):
+                    refused(path, f"it names {'.'.join(call.split())}")
+        inst = b"(i%b\n%b\n." % (module, name)
+        archive("new.pt", inst)
+        refused("new.pt", "it has the opcode INST")
+    assert sorted(os.listdir()) == ["new.pt", "old.pt", "plain.pt", "script.pt"]
+
+
+def tensor(size, strides=None, offset=0) -> bytes:
+    """The opcodes of a tensor in the storage of 21 floats."""
+    numbers = b"".join(b"L%dL\n" % n for n in size)
+    steps = b"".join(b"L%dL\n" % n for n in strides or [0] * len(size))
+    storage = b"(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0" + b"0X\3\0\0\0cpuK\25tQ"
+    place = b"L%dL\n(%bt(%bt" % (offset, numbers, steps)
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(%b%b\x89}tR" % (storage, place)
+
+
+def named(*pairs) -> bytes:
+    """The pickle of a dict of names to opcodes."""
+    items = b"".join(b"X" + len(name).to_bytes(4, "little") + name + value for name, value in pairs)
+    return b"\x80\2}(%bu." % items
+
+
+ONE = tensor([12, 1], [1, 1])
+W_X, W_H = b"weight_ih_l0", b"weight_hh_l0"
+MANY = [(b"weight_%s_l%d" % (kind, n), b"h\1") for n in range(99) for kind in (b"ih", b"hh")]
+
+
+@pytest.mark.parametrize(
+    ("pickled", "words"),
+    [
+        (named((W_X, tensor([2**40, 3])), (W_H, ONE)), "more than 1032 times its size"),
+        (named((W_X, tensor([22], [1])), (W_H, ONE)), r"a tensor \[22\] is not in its storage"),
+        (named((W_X, tensor([3], [2**62]))), "is not in its storage"),
+        (named((W_X, tensor([-3]))), "sizes that are no sizes"),
+        (named((W_X, tensor([3], offset=-1))), "sizes that are no sizes"),
+        (named((W_X, tensor([0, 2**62], [1, 1])), (W_H, ONE)), "weight_ih_l0 must have|too big"),
+        (named((W_X, tensor([1] * 99)), (W_H, ONE)), "dimension"),
+        (named((W_X, ONE[:-40])), "not a state dict"),
+        # One tensor, counted as often as it is used.
+        (named((b"one", tensor([2**18, 12]) + b"q\1"), *MANY), "more than 1032 times its size"),
+        (b"\x80\2]q\0h\0a.", "no state dict, but an object of list"),
+        (b"\x80\2}q\0X\1\0\0\0ah\0s.", "no recurrent layer"),
+        (b"\x80\2}r\xff\xff\xff\x7f.", "no recurrent layer"),
+        (b"\x80\2" + b"(" * 10**6 + b"t" * 10**6 + b".", "an object of tuple"),
+        (b"\x80\2}" + b")" + b"\x85" * 10**6 + b"Ns.", "a key of tuples in a tuple"),
+        (b"\x80\2}]Ns.", "unhashable"),
+        (b"\x80\2\x8b\xff\xff\xff\x7f1.", "not a state dict"),
+        (b"\x80\2X\xff\xff\xff\xff1.", "not a state dict"),
+        (b"\x80\4\x8e" + b"\xff" * 8 + b"1.", "not a state dict"),
+        (b"\x80\2ctorch._tensor\n_rebuild_from_type_v2\nq\0(h\0NNNtR.", "object of Described"),
+    ],
+    ids=str,
+)
+def test_pickles_of_impossible_tensors(pickled, words, tmp_path):
+    archive(tmp_path / "m.pt", pickled)
+    refused(tmp_path / "m.pt", words)
+
+
+def test_torchscript_is_read_without_its_code(tmp_path):
+    """Whatever the code of an archive is; also where modules are in one another, in a circle."""
+    path = tmp_path / "m.pt"
+    with zipfile.ZipFile(FILES / "torch_script.pt") as good, zipfile.ZipFile(path, "w") as file:
+        for name in good.namelist():
+            file.writestr(name, b"raise" if name.endswith(".py") else good.read(name))
+    assert weights.read(path) == weights.read(FILES / "torch_script.pt")
+    made = b"c__torch__\nM\n)\x81q\0"
+    circle = b"\x80\2" + made + b"}(X\1\0\0\0ah\0ub."
+    archive(path, circle, "torch_script.pt")
+    refused(path, "no recurrent layer")
+    deep = b"\x80\2" + (b"c__torch__\nM\n)\x81}X\1\0\0\0a") * 10**4 + b"N" + b"sb" * 10**4 + b"."
+    archive(path, deep, "torch_script.pt")
+    refused(path, "names of its tensors are too long")
+
+
+# ---- safetensors
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"a":' * 10**5,
+        b'{"weight_ih_l0":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,4]}}',
+        b'{"weight_ih_l0":{"dtype":"F32","shape":[1],"data_offsets":[0,18446744073709551615]}}',
+        b'{"weight_ih_l0":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}',
+        b'{"weight_ih_l0":{"dtype":"F32","shape":["1"],"data_offsets":[0,4]}}',
+        b'{"__metadata__":{"a":{}}}',
+    ],
+    ids=lambda header: header[:60],
+)
+def test_headers_of_safetensors(header, tmp_path):
+    path = tmp_path / "m.safetensors"
+    for size in (len(header), 2**63, 0):
+        path.write_bytes(size.to_bytes(8, "little") + header + bytes(4))
+        refused(path, "not an intact safetensors file")
+
+
+# ---- TensorFlow 1
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        # TensorFlow ends the process for the first five.
+        entry(shape(-1, 12), 48, 240),
+        entry(shape(2**40, 2**40), 48, 240),
+        entry(shape(2**40, 2**40, 0), 48, 0),
+        entry(shape(*[1] * 255), 48, 4),
+        entry(shape(2**62, 4), 48, 0),
+        entry(shape(2**36), 0, 2**38),
+        entry(shape(5, 12), 2**63 - 1, 240),
+        entry(shape(5, 12), 48, -240),
+        entry(shape(5, 12), 0, 0, more=field(7, field(1, field(1, -7) + field(2, 2**62)))),
+        entry(shape(2**40), 0, 48, kind=7),
+        b"\xff" * 11,
+        field(2, b"")[:-1],
+    ],
+    ids=str,
+)
+def test_checkpoints_of_impossible_tensors(kernel, tmp_path):
+    names = b"rnn/lstm_cell/bias", b"rnn/lstm_cell/kernel"
+    index = bundle([(names[0], entry(shape(12), 0, 48)), (names[1], kernel)])
+    (tmp_path / "m.index").write_bytes(index)
+    (tmp_path / "m.data-00000-of-00001").write_bytes(bytes(288))
+    refused(tmp_path / "m", "not an intact TensorFlow checkpoint|declares", cell="LSTMCell")
+
+
+def test_a_folder_whose_checkpoint_is_elsewhere(tmp_path):
+    (tmp_path / "m.index").write_bytes(bundle([(b"a", entry(shape(1), 0, 4))]))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "checkpoint").write_text(f'model_checkpoint_path: "{tmp_path}/m"')
+    refused(tmp_path / "in", "names a checkpoint that is not in it", cell="LSTMCell")
+    (tmp_path / "in" / "checkpoint").write_text("{" * 10**5)
+    refused(tmp_path / "in", "no checkpoint", cell="LSTMCell")
+
+
+# ---- ONNX
+
+
+def model(nodes=(), constants=(), functions=()):
+    domains = [helper.make_opsetid(domain, 14) for domain in ("", "own", "own:f")]
+    graph = helper.make_graph(nodes, "g", [], [], constants)
+    return helper.make_model(graph, functions=functions, opset_imports=domains)
+
+
+def function(name, *nodes, domain="own"):
+    imports = [helper.make_opsetid(one, 14) for one in ("", "own")]
+    return helper.make_function(domain, name, ["x"], ["y"], nodes, imports)
+
+
+def call(name, domain="own", x="x", y="y"):
+    return helper.make_node(name, [x], [y], domain=domain)
+
+
+def in_body(node):
+    body = helper.make_graph([node], "b", [], [])
+    return helper.make_node("If", ["x"], ["y"], then_branch=body, else_branch=body)
+
+
+DOUBLING = [
+    function(f"f{n}", call(f"f{n - 1}", y="z"), call(f"f{n - 1}", x="z")) for n in range(1, 30)
+]
+
+
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        ([function("f", call("f"))], "own::f of the model calls itself"),
+        ([function("f", call("g")), function("g", call("f"))], "calls itself"),
+        ([function("f", in_body(call("f")))], "calls itself"),
+        ([function("f", call("f")), function("f", call("Identity", ""))], "two functions of one"),
+        ([function(f"f{n}", call(f"f{n + 1}")) for n in range(200)], "calls itself"),
+        ([function("f", call("g", "own:f")), function("f:g", call("f"))], "calls itself|no recurr"),
+        ([*DOUBLING, function("f0", call("Identity", ""))], "the functions of the model make"),
+    ],
+    ids=[*("itself", "each_other", "in_a_body", "twice", "long", "colons", "doubling")],
+)
+def test_functions_that_have_no_end(functions, words, tmp_path):
+    name = functions[-2 if len(functions) == 30 else 0].name
+    onnx.save(model([call(name)], functions=functions), tmp_path / "m.onnx")
+    refused(tmp_path / "m.onnx", words)
+
+
+def external(**place):
+    made = TensorProto(name="W", dims=[1, 12, 2], data_type=TensorProto.FLOAT)
+    made.data_location = TensorProto.EXTERNAL
+    for key, value in place.items():
+        made.external_data.add(key=key, value=str(value))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        ([external(location="../m.bin")], "outside of that folder"),
+        ([external(location="/etc/passwd")], "outside of that folder"),
+        ([external(location="link/m.bin")], "outside of that folder"),
+        ([external(location="none.bin")], "'none.bin', which is not there"),
+        ([external(location="")], "outside of that folder"),
+        ([external(location="m.bin", offset=2**40)], "is not in its file"),
+        ([external(location="m.bin", offset=-1)], "is not in its file"),
+        ([external(location="m.bin", length=2**40)], "is not in its file"),
+        ([external(location="m.bin", length="many")], "invalid literal"),
+        ([external(location="m.bin")] * 2000, "declares arrays of"),
+    ],
+    ids=lambda one: str(one)[:50],
+)
+def test_tensors_in_other_files(tensors, words, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    for place in (folder, tmp_path):
+        (place / "m.bin").write_bytes(bytes(2**20))
+    (folder / "m.onnx").write_bytes(model(constants=tensors).SerializeToString())
+    refused(folder / "m.onnx", words)
+    inner = helper.make_node("Constant", [], ["y"], value=tensors[0])
+    for node in (inner, in_body(inner)):  # where a model has tensors, too
+        found = model([node], tensors[1:])
+        (folder / "m.onnx").write_bytes(found.SerializeToString())
+        refused(folder / "m.onnx", words)
+
+
+def deep(depth):
+    node = helper.make_node("Identity", ["x"], ["y"])
+    data = node.SerializeToString()
+    for _ in range(depth):  # node { attribute { g { node
+        data = field(1, data)
+        data = field(5, field(1, b"b") + field(6, data) + field(20, 5)) + field(4, b"If")
+    return field(1, 7) + field(7, field(1, data))
+
+
+def test_graphs_in_one_another(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(deep(10))
+    refused(tmp_path / "m.onnx", "no recurrent node")
+    (tmp_path / "m.onnx").write_bytes(deep(10**4))
+    refused(tmp_path / "m.onnx", "is not an ONNX model|content is none of")
+
+
+def test_arrays_of_all_layers_are_counted(tmp_path, monkeypatch):
+    """Nodes may share their weights, and each layer has its own copy of them."""
+    monkeypatch.setattr(_bounds, "_MOST_EXPANSION", 0)
+    monkeypatch.setattr(_bounds, "_LEAST_BOUND", 1000)
+    one = weights.read(FILES / "onnx_ours_h0.onnx", layer="lstm_1")
+    refused(FILES / "onnx_ours_h0.onnx", "makes arrays of more than", layer="lstm_0,lstm_1")
+    assert sum(array.nbytes for array in one.layers[0].forward.arrays.values()) < 1000
