@@ -141,6 +141,8 @@ def _recognized(path: str) -> tuple[str, _Source]:
     if not os.path.exists(path):
         raise UsageError(f"{path}: there is no such file")
     is_folder = os.path.isdir(path)
+    if not is_folder and not os.path.isfile(path):  # a device or a pipe may have no end
+        raise UsageError(f"{path}: it is not a regular file")
     if is_folder and os.path.exists(os.path.join(path, "checkpoint")):
         return path, _SOURCES["tf1"]
     key = None if is_folder else _by_content(path)

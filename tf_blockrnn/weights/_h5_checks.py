@@ -28,31 +28,38 @@ def check_heaps(file: IO[bytes]) -> None:
     its size. Source: the HDF5 file format specification, "Global Heap".
     """
     end = file.seek(0, os.SEEK_END)
-    start = 0
+    start, most = 0, end // 16
     while start < end:
         file.seek(start)
         part = file.read(_PART + len(_HEAP) - 1)
         place = part.find(_HEAP)
         while place >= 0:
-            _check_heap(file, start + place, end)
+            most -= _check_heap(file, start + place, end)
+            if most < 0:
+                raise ValueError("its collections of texts overlap")
             place = part.find(_HEAP, place + 1)
         start += _PART
     file.seek(0)
 
 
-def _check_heap(file: IO[bytes], start: int, end: int) -> None:
+def _check_heap(file: IO[bytes], start: int, end: int) -> int:
+    """The number of objects in a collection."""
     file.seek(start + 8)
     size = int.from_bytes(file.read(8), "little")
     if not _LEAST_HEAP <= size <= end - start:  # which libhdf5 refuses, or no heap at all
-        return
-    file.seek(start)
-    heap, place = file.read(size), 16
-    while place + 16 <= size:
-        own = int.from_bytes(heap[place + 8 : place + 16], "little")
-        is_free = heap[place : place + 2] == b"\0\0"
-        place += own if is_free else 16 + (own + 7) // 8 * 8
-        if place > size or (is_free and not own):
+        return 0
+    place = number = 0
+    own = 16  # the header of the collection
+    while (place := place + own) + 16 <= size:
+        file.seek(start + place)
+        header = file.read(16)
+        own = int.from_bytes(header[8:], "little")
+        if header[:2] != b"\0\0":
+            own = 16 + (own + 7) // 8 * 8
+        number += 1
+        if own == 0 or own > size - place:
             raise ValueError("a collection of texts has an object that is not in it")
+    return number
 
 
 def check_links(file: Any) -> None:

@@ -13,6 +13,7 @@ have its value, which no stack does.
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -201,15 +202,20 @@ def _described(layer: KerasLayer) -> str:
 
 def _path(source: Call, below: KerasLayer) -> list[str] | None:
     """The calls from a layer to a source, from the source down; None if there is no path."""
-    seen, queue = {source.layer}, [(source, [_described(source.layer)])]
+    above: dict[KerasLayer, KerasLayer | None] = {source.layer: None}
+    queue = collections.deque([source])
     while queue:
-        call, path = queue.pop(0)
+        call = queue.popleft()
         for tensor in call.inputs:
             if tensor.layer == below:
-                return path
-            if tensor.layer is not None and tensor.layer not in seen:
-                seen.add(tensor.layer)
-                queue += [(one, [*path, _described(one.layer)]) for one in _called(tensor)]
+                path, one = [], call.layer
+                while one is not None:
+                    path.append(_described(one))
+                    one = above[one]
+                return path[::-1]
+            if tensor.layer is not None and tensor.layer not in above:
+                above[tensor.layer] = call.layer
+                queue += _called(tensor)
     return None
 
 

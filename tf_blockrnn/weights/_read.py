@@ -49,11 +49,10 @@ def read(
 
     Args:
       source: the path of a file that `python -m tf_blockrnn convert` reads, of which nothing is
-        executed, except that PyTorch's loader of TorchScript archives can run code in them: read
-        those only from sources that you trust; a Keras layer, a list of them or a model, of Keras 3
-        or tf_keras; a torch.nn.Module, also one made by TorchScript, that is or has an LSTM, GRU or
-        RNN; a state dict, or a mapping that has one at any depth; an onnx.ModelProto; or
-        `RecurrentWeights`, which are returned.
+        executed (SECURITY.md); a Keras layer, a list of them or a model, of Keras 3 or tf_keras; a
+        torch.nn.Module, also one made by TorchScript, that is or has an LSTM, GRU or RNN; a state
+        dict, or a mapping that has one at any depth; an onnx.ModelProto; or `RecurrentWeights`,
+        which are returned.
       layer: the name of the layer, if the source has several; several names, in a sequence or
         separated by commas, become a stack, from the input up.
       **options: what a source does not record; an option that does not apply is an error:
@@ -73,6 +72,7 @@ def read(
         layer or several, or an option is missing or does not apply.
       UnsupportedError: `RecurrentWeights` cannot represent the layers.
       ModuleNotFoundError: a package that the form needs is missing.
+      OSError: the operating system refuses to read the file.
 
     Warns:
       AssumptionWarning: for each assumption.

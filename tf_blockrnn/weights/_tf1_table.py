@@ -124,8 +124,13 @@ def _table(path: str) -> Iterator[tuple[bytes, bytes]]:
     data = pathlib.Path(path).read_bytes()
     footer = _Bytes(data[-_FOOTER:])
     footer.number(), footer.number()  # of the index of filters, which is empty
-    names = 0
+    names = blocks = 0
     for _, handle in _block(data, footer):
+        place = _Bytes(handle)
+        place.number()
+        blocks += place.number()
+        if blocks > len(data):
+            raise ValueError("its blocks overlap")
         for key, value in _block(data, _Bytes(handle)):
             names += len(key)
             check_expansion(names, len(data))
