@@ -215,3 +215,26 @@ def test_subclasses_that_compute_something_else():
     plain.load_state_dict(mine.state_dict())
     assert weights.from_torch(mine) == weights.from_torch(plain)
     assert weights.from_torch(Negated(3, 4).state_dict()).cell == "lstm"
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_files_of_any_form_are_read_bit_for_bit(protocol, zipped, tmp_path):
+    """As parameters, views of one storage, with other strides, beside what is no tensor."""
+    rnn = torch.nn.LSTM(3, 4, 2, bidirectional=True)
+    state, given = rnn.state_dict(), weights.from_torch(rnn)
+    shared = torch.cat([one.reshape(-1) for one in state.values()]).split(
+        [one.numel() for one in state.values()]
+    )
+    forms = [
+        dict(rnn.named_parameters()),
+        {name: one.view(state[name].shape) for name, one in zip(state, shared, strict=True)},
+        {name: one.T.contiguous().T for name, one in state.items()},
+        {name: one.expand(1, *one.shape)[0] for name, one in state.items()},
+    ]
+    others = [torch.Size([2]), torch.float32, torch.device("cpu"), {1, 2}, 1j, b"b", 2**99, None]
+    path, save = tmp_path / "m.pt", {"_use_new_zipfile_serialization": zipped}
+    for form in forms:
+        torch.save({"others": others, "state": form}, path, pickle_protocol=protocol, **save)
+        with pytest.warns(weights.AssumptionWarning):
+            assert weights.read(path) == given

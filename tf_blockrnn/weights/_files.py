@@ -191,10 +191,11 @@ def _of_file(path: str, expected: str, error: Exception) -> Exception:
     of_system = isinstance(error, OSError) and error.errno and error.filename is not None
     if of_system or isinstance(error, (ImportError, MemoryError)):
         return error
-    # A wrong type in a file is a wrong value of the file.
-    known = isinstance(error, (ValueError, TypeError)) and not isinstance(error, UnicodeError)
-    text = str(error) if known else f"{type(error).__name__}: {first_line(error)}"
-    if not known or isinstance(error, TypeError):
+    text = str(error)
+    # A wrong type in a file is a wrong value of the file. Our own errors say what must be.
+    known = isinstance(error, ValueError) or (isinstance(error, TypeError) and "must be" in text)
+    if not known or isinstance(error, UnicodeError):
+        text = f"{type(error).__name__}: {first_line(error)}"
         text = f"its content is corrupt, or not that of {expected}: {text}"
     kinds = UsageError, UnsupportedError, ValueError
     kind = next((one for one in kinds if isinstance(error, one)), ValueError)

@@ -51,7 +51,7 @@ _KNOWN = re.compile(
 _LITERALS = {
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
     *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "UNICODE"),
-    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES8"),
 }
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None,
@@ -60,6 +60,7 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
     "EMPTY_TUPLE": tuple,
     "EMPTY_LIST": list,
     "EMPTY_DICT": dict,
+    "EMPTY_SET": list,  # which needs no hashes
 }
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
@@ -114,7 +115,7 @@ class _Machine:
         elif name in _TUPLES:
             items = tuple(stack.pop() for _ in range(_TUPLES[name]))
             stack.append(items[::-1])
-        elif name in ("APPEND", "APPENDS"):
+        elif name in ("APPEND", "APPENDS", "ADDITEMS"):
             items = [stack.pop()] if name == "APPEND" else self._items()
             _of_type(self._stack[-1], list).extend(items)
         elif name in ("SETITEM", "SETITEMS"):
