@@ -74,8 +74,9 @@ def enable_keras() -> contextlib.AbstractContextManager:
     """
     with _lock:
         before = _to_be_restored()
+        _enable_keras3(required=_legacy_switch() is None)
+        # Looked for again: a thread that has imported tf_keras since may have found the switch off.
         legacy = _legacy_switch()
-        _enable_keras3(required=legacy is None)
         if legacy is not None:
             legacy.enable()
         return before

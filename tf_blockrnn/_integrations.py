@@ -12,6 +12,7 @@ only, so in a process that has not, Keras reports that it cannot locate the clas
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import sys
 import warnings
@@ -50,6 +51,9 @@ def _register_layers(keras: ModuleType) -> None:
     registered = keras.saving.get_custom_objects()
     for name in _LAYERS:
         registered.setdefault(f"tf_blockrnn>{name}", _deferred(name))
+    private = sys.modules.get("tf_blockrnn._tf_private")  # None with another backend
+    if private is not None:
+        private.fill_dispatch_caches(keras.Variable)
 
 
 def _deferred(name: str) -> type:
@@ -64,10 +68,14 @@ def _deferred(name: str) -> type:
 
 
 def _enable_tf_keras(_: ModuleType) -> None:
-    """Lets enable_keras, called before tf_keras was imported, include it."""
+    """Lets enable_keras, called before tf_keras was imported, include it.
+
+    Without the lock of the switch: a thread that holds it may be waiting for this import.
+    """
     switch = sys.modules.get("tf_blockrnn._enable_keras")
-    if switch is not None and switch.keras_enabled():
-        switch.enable_keras()
+    legacy = sys.modules.get("tf_blockrnn._enable_tf_keras")
+    if (switch and switch.keras3_enabled()) or (legacy and legacy.enabled()):
+        importlib.import_module("tf_blockrnn._enable_tf_keras").enable()
 
 
 def _register_handlers(tfonnx: ModuleType) -> None:
@@ -85,15 +93,15 @@ def when_imported(name: str, callback: Callback) -> None:
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     module = sys.modules.get(name)
-    if module is None:
-        return
-    if getattr(module.__spec__, "_initializing", False):
+    if module is not None and getattr(module.__spec__, "_initializing", False):
         # Another thread is importing it, which may have passed the finder already: wait for it.
         # By the builtin, which returns where that thread waits for a module of this one's;
-        # importlib.import_module would raise an error.
-        __import__(name)
-        module = sys.modules[name]
-    _call(callback, module)
+        # importlib.import_module would raise an error. If the import fails, that thread reports it.
+        with contextlib.suppress(Exception):
+            __import__(name)
+        module = sys.modules.get(name)
+    if module is not None:
+        _call(callback, module)
 
 
 def _call(callback: Callback, module: ModuleType) -> None:

@@ -129,6 +129,7 @@ def load() -> ModuleType:
             for function in vars(_ops).values():
                 if isinstance(function, FunctionType):
                     _tf_private.hide_from_autograph(function)
+            _tf_private.fill_dispatch_caches()
             _missing_xla = _load_xla(tf)
         return _ops
 

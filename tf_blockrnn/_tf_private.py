@@ -11,11 +11,15 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, record
 from tensorflow.python.framework import auto_control_deps, op_def_registry
+from tensorflow.python.framework.ops import EagerTensor
 from tensorflow.python.ops import control_flow_util
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tensorflow.python.saved_model import save_context
+from tensorflow.python.util import dispatch
 
 
 def eager_device() -> str | None:
@@ -102,3 +106,47 @@ def result_type(library: ModuleType, op: str) -> str | None:
     """
     name = f"_{op}Output"
     return name if hasattr(library, name) else None
+
+
+def fill_dispatch_caches(*more: type) -> None:
+    """Keeps TensorFlow from crashing when several threads make its first calls at the same time.
+
+    Its functions select an implementation by the types of their arguments. The arguments are in a
+    buffer that all calls of a function share, so no other thread may run until all are checked. But
+    the first check of each type runs `isinstance` of an abstract class, which is Python code, where
+    the interpreter may switch threads. The call then goes on with the arguments of another call,
+    which may be freed. Later checks take the result from a cache, so the caches are filled here.
+    Does nothing in a version without them.
+
+    more: classes of arguments in addition to `_arguments`.
+    """
+    arguments = [*_arguments(), *(_bare(cls) for cls in more)]
+    for checker in tuple(getattr(dispatch, _CHECKERS, {}).values()):
+        for argument in arguments:
+            checker.Check(argument)
+
+
+_CHECKERS = "_is_instance_checker_cache"
+
+
+def _arguments() -> list[Any]:
+    """A value of each type that TensorFlow's functions are usually called with; none is ever read.
+
+    Nothing here initializes TensorFlow's devices, which a program may still have to configure.
+    """
+    eager = _bare(EagerTensor)
+    with contextlib.suppress(TypeError):
+        eager.__init__()  # what it sets before it raises is what its destructor releases
+    symbolic = tf.Graph().create_op("Timestamp", [], [tf.float64]).outputs[0]
+    classes = (ResourceVariable, tf.IndexedSlices, tf.SparseTensor, tf.RaggedTensor)
+    scalars = [np.zeros([], dtype)[()] for dtype in {*np.sctypeDict.values()}]
+    return [
+        *(eager, symbolic, *map(_bare, classes), *scalars, np.zeros([])),
+        *(tf.TensorShape([]), tf.float32, None, False, 0, 0.0, 0j, "", b""),
+        *((), [], {}, range(0), slice(0)),
+    ]
+
+
+def _bare(cls: type) -> Any:
+    """An instance for `isinstance` alone."""
+    return cls.__new__(cls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import textwrap
+import unittest.mock
 
 import keras
 import numpy as np
@@ -246,6 +247,32 @@ HOOK_PROGRAMS = {
         assert calls == [True]
         thread.join()
     """,
+    "in another thread, where it fails": """
+        import pathlib, threading
+        from tf_blockrnn import _integrations
+        sys.modules["events"] = started, waits = threading.Event(), threading.Event()
+        pathlib.Path("watched/__init__.py").write_text(
+            "import sys\\nstarted, waits = sys.modules['events']\\nstarted.set()\\nwaits.wait()\\n"
+            "raise ImportError('broken')")
+
+        def fails(name):
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                calls.append("failed")
+
+        def wait_for(name):
+            waits.set()
+            thread.join()
+            __import__(name)
+
+        thread = threading.Thread(target=fails, args=["watched"])
+        thread.start()
+        started.wait()
+        _integrations.__import__ = wait_for
+        when_imported("watched", note)
+        assert calls == ["failed"]
+    """,
 }
 
 
@@ -261,3 +288,14 @@ calls = []
 note = calls.append
 """
     assert_ok(run_code(start + textwrap.dedent(HOOK_PROGRAMS[name])), name)
+
+
+def test_import_of_tf_keras_does_not_wait_for_the_switch(tfb, monkeypatch):
+    """Else it does so for ever: enable_keras, in another thread, waits for the import."""
+    del tfb
+    from tf_blockrnn import _enable_keras, _integrations
+
+    lock = unittest.mock.MagicMock()
+    lock.__enter__.side_effect = AssertionError("waits")
+    monkeypatch.setattr(_enable_keras, "_lock", lock)
+    _integrations._enable_tf_keras(None)
