@@ -1,4 +1,4 @@
-"""PNG plots: of a question, from the same lines as its table, and the README's chart."""
+"""PNG plots: of a question, from the same lines as its table, the README's chart, and a soak's."""
 
 from __future__ import annotations
 
@@ -182,3 +182,44 @@ def chart(panels: Sequence[readme.Panel], path: pathlib.Path, narrow: bool = Fal
         for side in ("left", "top", "right"):
             axis.spines[side].set_visible(False)
     return _save(figure, path, dpi=220)  # sharp on fine screens too
+
+
+def memory(
+    result: dict[str, Any], control: dict[str, Any] | None, path: pathlib.Path
+) -> pathlib.Path:
+    """A soak's resident memory and allocated bytes over time, with those of its peer, if any.
+
+    Shaded: the quarters whose medians are compared.
+    """
+    shown = {"resident": "resident memory, MiB", "allocated": "allocated by malloc, MiB"}
+    shown = {key: title for key, title in shown.items() if result["rows"][0][key] is not None}
+    figure, axes = plt.subplots(
+        len(shown), 1, figsize=(_WIDTH, 1.6 + 2.1 * len(shown)), sharex=True, squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    for axis, (key, title) in zip(axes.flat, shown.items(), strict=True):
+        highest = 0.0
+        for place, run in enumerate(filter(None, (result, control))):
+            values = [row[key] / 2**20 for row in run["rows"]]
+            minutes = [row["minutes"] for row in run["rows"]]
+            axis.plot(minutes, values, color=_COLOURS[place], label=run["contender"], linewidth=1.3)
+            highest = max(highest, *values)
+        # From zero, so that what is flat looks flat.
+        axis.set_ylim(0, 1.15 * highest)
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.2)
+        axis.tick_params(labelsize=9)
+        minutes = [row["minutes"] for row in result["rows"]]
+        quarter = len(minutes) // 4
+        for first in (quarter, len(minutes) - quarter):
+            axis.axvspan(minutes[first], minutes[first + quarter - 1], color=_LINE, alpha=0.1)
+    axes.flat[-1].set_xlabel("minutes", fontsize=9)
+    axes.flat[0].legend(fontsize=9, loc="lower right", ncols=2)
+    verdict = "passed" if result["verdict"]["passed"] else "failed"
+    figure.suptitle(f"{result['bench']}: {verdict}", fontsize=11)
+    figure.supxlabel(
+        "Shaded: the quarters whose medians are compared.\n"
+        + textwrap.fill(provenance.machine_line(result), 120),
+        fontsize=8,
+    )
+    return _save(figure, path)
