@@ -44,7 +44,7 @@ def test_malformed_sessions(tmp_path):
     refused("Session: source: the mapping has no recurrent layer", Session, {})
     refused("there is no such file", Session, tmp_path / "none.npz")
     np.savez(tmp_path / "other.npz", format=np.array(3))
-    refused("Session: source: the file's format must be one str", Session, tmp_path / "other.npz")
+    refused("other.npz: the file's format must be one str", Session, tmp_path / "other.npz")
     (tmp_path / "text.npz").write_text("no weights")
     refused("Session: source", Session, tmp_path / "text.npz")
     huge = weights.layers[0].forward.astype(np.float64)
