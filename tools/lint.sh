@@ -33,8 +33,7 @@ print(pathlib.Path(importlib.util.find_spec('tensorflow').origin).parent / 'incl
 # Sources that the build compiles as one (cc/together.bzl) are read as one, since each would read TensorFlow's headers.
 together=.build/lint
 rm -rf "${together}"
-mkdir -p "${together}/cc/core"
-tools/interface_hash.sh cc/core/*.h >"${together}/cc/core/interface_hash.h"
+tools/interface_hash.sh . "${together}"
 for folder in cc/kernels cc/ops; do
   printf '#include "%s"\n' "${folder}"/*.cc >"${together}/${folder//\//_}.cc"
 done

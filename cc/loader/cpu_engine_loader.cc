@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/core/engine_version.h"
 #include "cc/loader/open_engine.h"
 
 namespace blockrnn {
@@ -142,7 +143,8 @@ OpenedEngine<cpu::Engine> OpenChosenCpuEngine() {
   std::string isa;
   const std::string problem = ChooseIsa(&isa);
   if (!problem.empty()) return {nullptr, problem};
-  return OpenEngine<cpu::Engine>(LibraryPath(isa), cpu::kEngineSymbol);
+  return OpenEngine<cpu::Engine>(LibraryPath(isa), cpu::kEngineSymbol,
+                                 kEngineVersion<cpu::Engine>);
 }
 
 }  // namespace
@@ -160,20 +162,25 @@ const OpenedEngine<cpu::Engine>& CpuEngine() {
 extern "C" {
 
 BLOCKRNN_EXPORT const char* blockrnn_cpu_isa() {
-  const blockrnn::cpu::Engine* engine = blockrnn::CpuEngine().engine;
-  return engine == nullptr ? nullptr : engine->isa;
+  return blockrnn::TextOrNull([] {
+    const blockrnn::cpu::Engine* engine = blockrnn::CpuEngine().engine;
+    return engine == nullptr ? nullptr : engine->isa;
+  });
 }
 
 // All that this processor runs, built or not, plainest first.
 BLOCKRNN_EXPORT const char* blockrnn_cpu_isas_supported() {
-  static const auto* const names = new std::string(
-      blockrnn::Names(blockrnn::Supported(blockrnn::AllIsas())));
-  return names->c_str();
+  return blockrnn::TextOrNull([] {
+    static const auto* const names = new std::string(
+        blockrnn::Names(blockrnn::Supported(blockrnn::AllIsas())));
+    return names->c_str();
+  });
 }
 
 // The one that would be used if all were built.
 BLOCKRNN_EXPORT const char* blockrnn_cpu_isa_best() {
-  return blockrnn::Best(blockrnn::Supported(blockrnn::AllIsas()));
+  return blockrnn::TextOrNull(
+      [] { return blockrnn::Best(blockrnn::Supported(blockrnn::AllIsas())); });
 }
 
 }  // extern "C"

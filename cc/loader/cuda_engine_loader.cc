@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "cc/core/engine_version.h"
 #include "cc/loader/open_engine.h"
 
 namespace blockrnn {
@@ -71,7 +72,8 @@ OpenedEngine<cuda::Engine> OpenChosenCudaEngine() {
   if (!choice.problem.empty()) {
     return {nullptr, "tf_blockrnn: " + choice.problem};
   }
-  return OpenEngine<cuda::Engine>(choice.path, cuda::kEngineSymbol);
+  return OpenEngine<cuda::Engine>(choice.path, cuda::kEngineSymbol,
+                                  kEngineVersion<cuda::Engine>);
 }
 
 }  // namespace
@@ -94,7 +96,8 @@ const OpenedEngine<cuda::Engine>& CudaEngine() {
 extern "C" {
 
 BLOCKRNN_EXPORT const char* blockrnn_cuda_problem() {
-  return blockrnn::ChosenCudaEngine().problem.c_str();
+  return blockrnn::TextOrNull(
+      [] { return blockrnn::ChosenCudaEngine().problem.c_str(); });
 }
 
 }  // extern "C"

@@ -5,9 +5,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <string>
-
-#include "cc/core/engine_version.h"
 
 namespace blockrnn {
 
@@ -21,10 +20,11 @@ struct OpenedEngine {
   std::string problem;  // why there is none
 };
 
-// The engine that the library's function `symbol` gives. Never closed: kernels
-// keep pointers into it.
+// The engine that the library's function `symbol` gives, if it has that version
+// (cc/core/engine_version.h). Never closed: kernels keep pointers into it.
 template <class Engine>
-OpenedEngine<Engine> OpenEngine(const std::string& path, const char* symbol) {
+OpenedEngine<Engine> OpenEngine(const std::string& path, const char* symbol,
+                                std::uint64_t version) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return {nullptr,
@@ -36,13 +36,22 @@ OpenedEngine<Engine> OpenEngine(const std::string& path, const char* symbol) {
   if (engine == nullptr) {
     return {nullptr, "tf_blockrnn: " + path + " has no " + symbol};
   }
-  if (engine->version != kEngineVersion<Engine>) {
+  if (engine->version != version) {
     return {nullptr, "tf_blockrnn: " + path + " has engine version " +
                          std::to_string(engine->version) + ", expected " +
-                         std::to_string(kEngineVersion<Engine>) +
-                         "; build the project again"};
+                         std::to_string(version) + "; build the project again"};
   }
   return {engine, ""};
+}
+
+// f()'s text for a caller in C; nullptr if there is no memory for it.
+template <class F>
+const char* TextOrNull(const F& f) noexcept {
+  try {
+    return f();
+  } catch (...) {
+    return nullptr;
+  }
 }
 
 }  // namespace blockrnn

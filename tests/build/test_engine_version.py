@@ -20,6 +20,7 @@ int main() {
               std::uintmax_t{blockrnn::kEngineVersion<blockrnn::cuda::Engine>});
 }
 """
+_HASH = ROOT / "tools/interface_hash.sh"
 _ENGINES = ["cc/kernels/cpu/engine.h", "cc/kernels/cuda/engine.h"]
 
 
@@ -35,9 +36,7 @@ def versions(folder, header: str = "", old: str = "", new: str = "", *options: s
         (folder / header).write_text(text.replace(old, new), encoding="utf-8")
     source = folder / "program.cc"
     source.write_text(_PROGRAM)
-    with open(folder / "cc/core/interface_hash.h", "w", encoding="utf-8") as file:
-        hashed = [folder / name for name in sorted(map(str, headers))]
-        subprocess.run([ROOT / "tools/interface_hash.sh", *hashed], stdout=file, check=True)
+    subprocess.run([_HASH, folder, folder], check=True)
     command = [os.environ.get("CXX", "g++"), "-std=c++17", *options, "-I", folder, source]
     subprocess.run([*command, "-o", folder / "program"], check=True)
     done = subprocess.run([folder / "program"], capture_output=True, text=True, check=True)
@@ -85,6 +84,17 @@ def test_a_change_of_the_interface_is_another_version(tmp_path, as_it_is, change
 
 def test_the_version_does_not_depend_on_the_folder(tmp_path, as_it_is):
     assert versions(tmp_path) == as_it_is
+
+
+@pytest.mark.parametrize("missing", [None, "cc/core/*.h", *_ENGINES])
+def test_no_hash_of_headers_that_are_not_there(tmp_path, missing):
+    versions(tmp_path)
+    for path in tmp_path.glob(missing or "nothing"):
+        path.unlink()
+    given = [tmp_path, tmp_path / "written"] if missing else []
+    failed = subprocess.run([_HASH, *given], capture_output=True, check=False)
+    assert failed.returncode != 0 and failed.stderr
+    assert not (tmp_path / "written/cc/core/interface_hash.h").exists()
 
 
 _CALL = """

@@ -94,6 +94,17 @@ def test_includes():
     assert not {path: names for path, names in found.items() if names}
 
 
+def test_who_depends_on_the_version_of_the_engines():
+    """Any change of their interfaces compiles these again."""
+    text = '#include "cc/core/engine_version.h"'
+    assert [path for path in SOURCES if text in (ROOT / path).read_text("utf-8")] == [
+        "cc/kernels/cpu/engine.cc",
+        "cc/kernels/cuda/engine.cu.cc",
+        "cc/loader/cpu_engine_loader.cc",
+        "cc/loader/cuda_engine_loader.cc",
+    ]
+
+
 # Import circles.
 
 

@@ -69,10 +69,7 @@ SANITIZED_OPTIONS = {"initcheck": ("--unfilled",)}
 
 def engine_sources(folder: pathlib.Path) -> list[pathlib.Path]:
     """The engine's sources; those that its build writes, in `folder`, with a header for them."""
-    header = folder / "cc/core/interface_hash.h"
-    header.parent.mkdir(parents=True, exist_ok=True)
-    hashed = ["tools/interface_hash.sh", "cc/core/engine_args.h"]  # nobody asks for the version
-    header.write_text(run(hashed, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout)
+    subprocess.run([ROOT / "tools/interface_hash.sh", ROOT, folder], check=True)
     rules: dict = {}
     exec((ROOT / INSTANCES).read_text(), rules)
     written = []

@@ -11,8 +11,14 @@ from helpers.children import PROGRAMS, assert_ok, run_python
 
 pytestmark = [pytest.mark.packages, pytest.mark.xdist_group("c")]
 
-_CHILD = """
+_FAILURES = """
 import ctypes
+
+threads_left, new_throws = (
+    ctypes.c_int.in_dll(ctypes.CDLL(None), name) for name in ("threads_left", "new_throws")
+)
+"""
+_CHILD = """
 import os
 import time
 
@@ -25,9 +31,6 @@ one = weights.DirectionWeights(np.ones([3, 5, 4], np.float32), np.ones([3, 4, 4]
 gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
 x = np.ones([2, 7, 5])
 want, _ = Session(gru).run(x)
-threads_left, new_throws = (
-    ctypes.c_int.in_dll(ctypes.CDLL(None), name) for name in ("threads_left", "new_throws")
-)
 """
 
 
@@ -43,8 +46,8 @@ def failing(tmp_path_factory):
     return str(made)
 
 
-def _printed(failing, code):
-    done = run_python(["-c", _CHILD + code], fresh=True, timeout=120, LD_PRELOAD=failing)
+def _printed(failing, code, child=_CHILD):
+    done = run_python(["-c", _FAILURES + child + code], fresh=True, timeout=120, LD_PRELOAD=failing)
     return ast.literal_eval(assert_ok(done, "the child"))
 
 
@@ -99,3 +102,25 @@ except Exception as raised:
     print((type(raised).__name__, str(raised)))
 """
     assert _printed(failing, code) == (error, f"create: {text}")
+
+
+@pytest.mark.parametrize("throws", [1, 2, 3])
+def test_texts_without_memory(failing, throws):
+    code = f"""
+from tf_blockrnn.inference import _library
+
+def text(name, throws):
+    function = getattr(_library.library(), "blockrnn_cpu_" + name)
+    function.restype = ctypes.c_char_p
+    new_throws.value = throws
+    found = function()
+    new_throws.value = 0
+    return found
+
+print([
+    [text(name, throws) for name in ("isa", "isas_supported", "isa_best")]
+    for throws in ({throws}, 0)
+])
+"""
+    failed, texts = _printed(failing, code, child="")
+    assert failed == [None] * 3 and all(texts)

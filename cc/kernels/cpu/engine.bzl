@@ -123,7 +123,7 @@ def cpu_engines(name, hdrs):
             copts = copts,
             linkstatic = True,
             deps = _DEPS,
-            # The common objects ask for it, which the linker reads later.
+            # The linker reads the common objects, which ask for it, later.
             alwayslink = True,
         )
         native.cc_library(
