@@ -28,7 +28,7 @@ void GetNumber(KernelNode* node, const char* name, double* number) {
   tensorflow::DataType type = tensorflow::DT_FLOAT;
   node->GetAttr(name, &text);
   node->GetAttr("T", &type);
-  node->Check(ParseNumber(node->op(), name, text, type, number));
+  node->Check(ParseNumber(node->op(), NumberAttrOf(name), text, type, number));
 }
 
 }  // namespace

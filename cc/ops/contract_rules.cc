@@ -66,17 +66,26 @@ absl::Status GetAlternative(const OpContract& contract, InferenceContext* c,
 }
 
 absl::Status CheckNumbers(const OpContract& contract, InferenceContext* c) {
-  for (const char* name : kNumberAttrs) {
-    const tensorflow::AttrValue* const attr = c->GetAttr(name);
+  for (const NumberAttr& attr : kNumberAttrs) {
+    const tensorflow::AttrValue* const given = c->GetAttr(attr.name);
     // TensorFlow's own ops have attrs of float.
-    if (attr == nullptr || attr->value_case() != tensorflow::AttrValue::kS) {
+    if (given == nullptr || given->value_case() != tensorflow::AttrValue::kS) {
       continue;
     }
     double number = 0;
-    TF_RETURN_IF_ERROR(ParseNumber(contract.op(), name, attr->s(),
+    TF_RETURN_IF_ERROR(ParseNumber(contract.op(), attr, given->s(),
                                    c->GetAttr("T")->type(), &number));
   }
   return absl::OkStatus();
+}
+
+// Of what absl::SimpleAtod reads, the decimal numbers without a sign "+" or
+// spaces before them, and the only names of what is no finite number.
+bool IsDecimal(std::string_view text) {
+  if (text == "inf" || text == "-inf" || text == "nan") return true;
+  constexpr std::string_view kCharacters = "0123456789.e+-";
+  return text.find_first_not_of(kCharacters) == std::string_view::npos &&
+         text.substr(0, 1) != "+";
 }
 
 }  // namespace
@@ -104,25 +113,26 @@ absl::Status CheckGruInputWeights(const OpContract& contract,
                    gates == 1 ? "w_ru_x" : "w_c_x", " alone"));
 }
 
-absl::Status ParseNumber(const std::string& op, std::string_view attr,
+absl::Status ParseNumber(const std::string& op, const NumberAttr& attr,
                          std::string_view text, tensorflow::DataType type,
                          double* number) {
   const auto refused = [&](std::string_view expected, const auto&... given) {
     return absl::InvalidArgumentError(absl::StrCat(
-        op, ": ", attr, " must be ", expected, ", got ", given...));
+        op, ": ", attr.name, " must be ", expected, ", got ", given...));
   };
   double exact = 0;
-  if (!absl::SimpleAtod(text, &exact)) {
+  if (!IsDecimal(text) || !absl::SimpleAtod(text, &exact)) {
     return refused("a number in decimal text", "\"", text, "\"");
   }
   const double rounded =
       type == tensorflow::DT_DOUBLE ? exact : static_cast<float>(exact);
-  if (attr == "epsilon" && !(std::isfinite(rounded) && rounded > 0)) {
+  if (attr.range == NumberRange::kPositive &&
+      !(std::isfinite(rounded) && rounded > 0)) {
     const bool fits = std::isfinite(exact) && exact > 0;
     return refused("a finite number above 0", text,
                    fits ? absl::StrCat(", ", rounded, " in float32") : "");
   }
-  if (attr.substr(0, 12) == "zoneout_rate" && !(exact >= 0 && exact <= 1)) {
+  if (attr.range == NumberRange::kRate && !(exact >= 0 && exact <= 1)) {
     return refused("in 0..1", text);
   }
   *number = rounded;

@@ -24,15 +24,35 @@ absl::Status CheckGruInputWeights(const OpContract& contract,
                                   const Bindings& bound);
 
 // The attrs of our own ops that are numbers. They hold decimal text: TensorFlow
-// has attrs of float32, but none of float64 (docs/adr/0036-exact-scalars.md).
-inline constexpr const char* kNumberAttrs[] = {
-    "zoneout_rate_h", "zoneout_rate_c", "epsilon", "forget_bias", "cell_clip"};
+// has attrs of float32, but none of float64 (docs/adr/0034-exact-scalars.md).
+enum class NumberRange {
+  kAny,
+  kRate,      // 0..1
+  kPositive,  // finite and above 0, in the type of the op's tensors
+};
+struct NumberAttr {
+  std::string_view name;
+  NumberRange range;
+};
+inline constexpr NumberAttr kNumberAttrs[] = {
+    {"zoneout_rate_h", NumberRange::kRate},
+    {"zoneout_rate_c", NumberRange::kRate},
+    {"epsilon", NumberRange::kPositive},
+    {"forget_bias", NumberRange::kAny},
+    {"cell_clip", NumberRange::kAny},
+};
+constexpr const NumberAttr& NumberAttrOf(std::string_view name) {
+  for (const NumberAttr& attr : kNumberAttrs) {
+    if (attr.name == name) return attr;
+  }
+  NoSuchName(name);
+}
 
 // The number that the text of such an attr is, correctly rounded to double, and
 // from there to float unless `type`, that of the op's tensors, is double.
-// Refuses other text, rates of zoneout outside 0..1, and an epsilon that is not
-// finite and above 0.
-absl::Status ParseNumber(const std::string& op, std::string_view attr,
+// Refuses numbers outside their range, and text other than decimal numbers,
+// "inf", "-inf" and "nan".
+absl::Status ParseNumber(const std::string& op, const NumberAttr& attr,
                          std::string_view text, tensorflow::DataType type,
                          double* number);
 

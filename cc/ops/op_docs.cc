@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -89,10 +90,10 @@ constexpr bool IsType(std::string_view attr) {
   return attr == "T" || attr == "S";
 }
 
-// Whether an attr is a number that the op has as text. type: and the default.
-constexpr bool IsNumberInText(std::string_view attr, std::string_view type) {
-  for (const char* number : kNumberAttrs) {
-    if (attr == number) return type.substr(0, 7) == " string";
+// Whether an attr is a number that the op has as text. type: with its default.
+bool IsNumberInText(std::string_view attr, std::string_view type) {
+  for (const NumberAttr& number : kNumberAttrs) {
+    if (attr == number.name) return absl::StartsWith(type, " string");
   }
   return false;
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fractions
 import math
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import run_modes
+from helpers.children import ROOT
 from helpers.compare import bits
 from helpers.op_table import OPS, is_number, sizes_of
 
@@ -88,11 +90,24 @@ def test_none_is_the_default(tfb, name):
         assert bits(one) == bits(other)
 
 
-_NO_TEXT = [(text, f'a number in decimal text, got "{text}"') for text in ("", "one", "1,5")]
+_NO_NUMBERS = (
+    *("", "one", "1,5", "1e", "--1", "+0.1", " 0.1", "0.1 ", "0.1\n", "0x1p-3", "1E-1", "1_0"),
+    *("nan(abc)", "NaN", "-nan", "+inf", "infinity", "-infinity", "0.1\0", "0.1\0001"),
+)
+# Of a message TensorFlow keeps what is before the first NUL.
+_NO_TEXT = [
+    (text, f'a number in decimal text, got "{text}"'.partition("\0")[0]) for text in _NO_NUMBERS
+]
 _NO_RATE = [(text, f"in 0..1, got {text}") for text in ("-1e-50", "1.5", "nan", "inf")]
 _NO_EPSILON = [
     (text, f"a finite number above 0, got {text}") for text in ("0", "-1.0", "nan", "inf")
 ]
+
+
+def test_the_names_are_those_of_the_ops():
+    table = (ROOT / "cc/ops/contract_rules.h").read_text(encoding="utf-8")
+    assert tuple(re.findall(r'\{"(\w+)", NumberRange::', table)) == number_attrs.NAMES
+    assert {name for attrs in ATTRS.values() for name in attrs} == set(number_attrs.NAMES)
 
 
 @pytest.mark.parametrize("mode", run_modes.MODES)
