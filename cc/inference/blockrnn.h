@@ -63,8 +63,8 @@ extern "C" {
 /* Raised with every function, member or value that is added. */
 #define BLOCKRNN_API_VERSION 1
 
-/* The values below are of the type int32_t, which has all numbers, and not of
- * an enum: a program and a library may be of different versions. */
+/* The types below are int32_t and not enums, so that every number can be passed
+ * and returned: a program and a library may be of different versions. */
 
 typedef int32_t blockrnn_status;
 enum {

@@ -1,4 +1,9 @@
-#include "cc/inference/model_reader.h"
+// The structs have no padding: a member that is added to it would not change
+// their size, and what a program leaves in it would count as a member.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+#include "cc/inference/blockrnn.h"
+#pragma GCC diagnostic pop
 
 #include <algorithm>
 #include <cstddef>
@@ -6,14 +11,17 @@
 #include <cstring>
 #include <string>
 
+#include "cc/inference/model_reader.h"
+
 namespace blockrnn {
 namespace {
 
-// Of any version. A larger size is none, and is not read.
+// No version of a struct is larger than this. A larger struct_size is taken for
+// an error, and nothing of that length is read.
 constexpr std::size_t kMostBytes = 4096;
 
-// Of each struct its name, and the end of its last member in API version 1,
-// which is the least size.
+// The name of each struct, and its least size, which is where its last member
+// in API version 1 ends.
 template <class Struct>
 struct Facts;
 template <>
@@ -47,15 +55,14 @@ template <class Struct>
 SessionStatus ReadStruct(const void* given, const std::string& where,
                          Struct* read) {
   constexpr std::size_t kLeast = Facts<Struct>::kLeastBytes;
-  // A member that is added to padding would not change the size.
-  static_assert(kLeast % alignof(Struct) == 0);
   static_assert(offsetof(Struct, struct_size) == 0);
   const std::string name = Facts<Struct>::kName;
   const std::size_t size = StructSize(given);
-  if (size < kLeast || size > kMostBytes) {
-    return InvalidArgument(where + "struct_size must be sizeof(" + name +
-                           "), at least " + std::to_string(kLeast) + ", got " +
-                           std::to_string(size));
+  if (size < kLeast || size > kMostBytes || size % alignof(Struct) != 0) {
+    return InvalidArgument(
+        where + "struct_size must be sizeof(" + name + "), at least " +
+        std::to_string(kLeast) + " and a multiple of " +
+        std::to_string(alignof(Struct)) + ", got " + std::to_string(size));
   }
   *read = {};
   std::memcpy(read, given, std::min(size, sizeof(Struct)));

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <utility>
 #include <variant>
 
@@ -31,6 +30,12 @@ FrozenStackArgs<Forward> ArgsOf(
 
 }  // namespace
 
+SessionStatus Session::Init(const blockrnn_model& model,
+                            blockrnn_precision precision) {
+  const SessionStatus status = PackWeights(model, precision);
+  return status.ok() ? StartPool(threads_, &pool_) : status;
+}
+
 void Session::Schedule(void* context, void (*run)(void* arg) noexcept,
                        void* arg) noexcept {
   Session* const session = static_cast<Workspace*>(context)->session;
@@ -39,7 +44,7 @@ void Session::Schedule(void* context, void (*run)(void* arg) noexcept,
       const FlushDenormals flush;
       run(arg);
     });
-  } catch (const std::exception&) {
+  } catch (...) {
     run(arg);
   }
 }

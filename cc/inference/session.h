@@ -54,7 +54,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Starts the threads and packs the weights. `model` has been checked.
+  // Packs the weights and starts the threads. `model` has been checked.
   SessionStatus Init(const blockrnn_model& model, blockrnn_precision precision);
 
   // The arguments have been checked.
@@ -82,6 +82,8 @@ class Session {
                        void* arg) noexcept;
   static void* Allocate(void* context, std::size_t bytes) noexcept;
 
+  SessionStatus PackWeights(const blockrnn_model& model,
+                            blockrnn_precision precision);
   template <class Forward>
   SessionStatus InitLayers(const blockrnn_model& model, Precision precision);
   template <class Forward>

@@ -66,7 +66,7 @@ class StartedThreads : public Eigen::StlThreadEnvironment {
   explicit StartedThreads(std::vector<std::unique_ptr<SessionThread>>* threads)
       : threads_(threads) {}
 
-  // Nothing in here throws, nor may it.
+  // It does not throw, and must not: Eigen's constructor would hang.
   EnvThread* CreateThread(std::function<void()> work) noexcept {
     std::unique_ptr<SessionThread> thread = std::move(threads_->back());
     threads_->pop_back();

@@ -238,10 +238,8 @@ SessionStatus Session::InitLayers(const blockrnn_model& model,
   return {};
 }
 
-SessionStatus Session::Init(const blockrnn_model& model,
-                            blockrnn_precision precision) {
-  const SessionStatus threads = StartPool(threads_, &pool_);
-  if (!threads.ok()) return threads;
+SessionStatus Session::PackWeights(const blockrnn_model& model,
+                                   blockrnn_precision precision) {
   const auto to = static_cast<Precision>(precision);
   switch (model.cell) {
     case BLOCKRNN_LSTM:

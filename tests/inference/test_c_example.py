@@ -132,21 +132,39 @@ def test_a_program_runs_with_a_later_library(program, tmp_path):
     header = (ROOT / "cc/inference/blockrnn.h").read_text(encoding="utf-8")
     later, count = re.subn(r"^} (blockrnn_\w+);", r"int64_t later;\n} \1;", header, flags=re.M)
     assert count == 3
+    later, count = re.subn("(#define BLOCKRNN_API_VERSION) 1$", r"\1 2", later, flags=re.M)
+    assert count == 1
     (tmp_path / "later.h").write_text(later)
+    # The engines that are built have that version.
+    subprocess.run([ROOT / "tools/interface_hash.sh", ROOT, tmp_path / "include"], check=True)
     sources = [path for pattern in _SOURCES for path in sorted(ROOT.glob(pattern))]
     (tmp_path / "library.cc").write_text("".join(f'#include "{path}"\n' for path in sources))
     # Included first, it takes the place of the header.
     command = ["g++", "-std=c++17", "-shared", "-fPIC", "-pthread", "-include", "later.h"]
-    command += ["-iquote", str(ROOT), "-isystem", tf.sysconfig.get_include(), "library.cc"]
+    command += [
+        "-iquote",
+        str(ROOT),
+        "-iquote",
+        "include",
+        "-isystem",
+        tf.sysconfig.get_include(),
+        "library.cc",
+    ]
     command += ["-o", "libblockrnn_inference.so", "-Wl,-soname,libblockrnn_inference.so"]
     command += ["-DEIGEN_MAX_ALIGN_BYTES=64"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert_ok(done, "the compiler")
     for engine in _PACKAGE.glob("libblockrnn_cpu_*.so"):
         (tmp_path / engine.name).symlink_to(engine)
+    library = environment(LD_PRELOAD=str(tmp_path / "libblockrnn_inference.so"))
+    (tmp_path / "use.c").write_text(_USE)
+    _compile(tmp_path / "use.c", *_LIBRARY, "-o", str(tmp_path / "use"))
+    assert [_run(tmp_path / "use", env=env).returncode for env in (environment(), library)] == [
+        0,
+        1,
+    ]
     stack = Stack("gru", layers=2, directions=2, inputs=5, units=9)
     assert_ok(_write(random_weights(stack), tmp_path), "write_weights.py")
-    library = environment(LD_PRELOAD=str(tmp_path / "libblockrnn_inference.so"))
     texts = (
         assert_ok(_run(program, tmp_path / "weights.bin", 20, env=env), "the program")
         for env in (environment(), library)

@@ -146,10 +146,11 @@ def test_malformed_sessions(library, message, cell, changed):
         ("num_layers must be at least 1, and layers not NULL", {"layers": None}),
         *(
             (
-                f"model: struct_size must be sizeof(blockrnn_model), at least 56, got {size}",
+                "model: struct_size must be sizeof(blockrnn_model), at least 56 and a multiple "
+                f"of 8, got {size}",
                 {"struct_size": size},
             )
-            for size in (0, 55, 2**40)
+            for size in (0, 48, 57, 60, 2**40)
         ),
         *(
             (f"{name} must be a blockrnn_{name}, got {value}", {name: value})
