@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "cc/loader/open_engine.h"
 #include "tensorflow/core/platform/logging.h"
 #include "tensorflow/core/platform/tensor_float_32_utils.h"
 
@@ -122,11 +123,11 @@ absl::Status CudaHost::ToStatus(const std::string& op,
 extern "C" {
 
 BLOCKRNN_EXPORT const char* blockrnn_cublas() {
-  return blockrnn::FindCublas().path;
+  return blockrnn::TextOrNull([] { return blockrnn::FindCublas().path; });
 }
 
 BLOCKRNN_EXPORT const char* blockrnn_cublas_problem() {
-  return blockrnn::FindCublas().problem;
+  return blockrnn::TextOrNull([] { return blockrnn::FindCublas().problem; });
 }
 
 }  // extern "C"

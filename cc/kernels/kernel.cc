@@ -1,9 +1,9 @@
 #include "cc/kernels/kernel.h"
 
 #include <cstdint>
+#include <exception>
 #include <new>
 #include <string>
-#include <string_view>
 
 #include "absl/container/inlined_vector.h"
 #include "tensorflow/core/platform/errors.h"
@@ -38,17 +38,21 @@ std::string WithoutNamespace(const std::string& op) {
   return op.substr(op.find('>') + 1);  // npos + 1 is 0
 }
 
-absl::Status ToStatus(const std::exception& exception) noexcept {
-  const bool memory =
-      dynamic_cast<const std::bad_alloc*>(&exception) != nullptr;
-  const auto status = [memory](std::string_view text) {
-    return memory ? absl::ResourceExhaustedError(text)
-                  : absl::InternalError(text);
-  };
+absl::Status StatusOfException() noexcept {
+  auto code = absl::StatusCode::kInternal;
   try {
-    return status(memory ? "out of memory" : exception.what());
-  } catch (const std::bad_alloc&) {
-    return status("");  // which takes no memory
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      code = absl::StatusCode::kResourceExhausted;
+      return absl::Status(code, "out of memory");
+    } catch (const std::exception& exception) {
+      return absl::Status(code, exception.what());
+    } catch (...) {
+      return absl::Status(code, "an exception of an unknown type");
+    }
+  } catch (...) {
+    return absl::Status(code, "");  // which takes no memory
   }
 }
 

@@ -7,7 +7,6 @@
 #define BLOCKRNN_KERNELS_KERNEL_H_
 
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
 
@@ -57,8 +56,9 @@ class KernelNode {
   absl::Status status_;
 };
 
-// ResourceExhausted for std::bad_alloc, else Internal.
-absl::Status ToStatus(const std::exception& exception) noexcept;
+// Of the exception that is being handled: ResourceExhausted for std::bad_alloc,
+// else Internal.
+absl::Status StatusOfException() noexcept;
 
 // f()'s status, or that of the exception that it throws: TensorFlow and XLA
 // expect none of a kernel.
@@ -66,8 +66,8 @@ template <class F>
 absl::Status WithoutExceptions(const F& f) noexcept {
   try {
     return f();
-  } catch (const std::exception& exception) {
-    return ToStatus(exception);
+  } catch (...) {
+    return StatusOfException();
   }
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <map>
 #include <memory>
@@ -115,7 +114,7 @@ void TensorFlowCall::Schedule(void (*run)(void* arg) noexcept,
   try {
     ctx_->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
         [run, arg] { run(arg); });
-  } catch (const std::exception&) {
+  } catch (...) {
     run(arg);
   }
 }
@@ -174,8 +173,8 @@ class FactoryForTensorFlow final
   tensorflow::OpKernel* Create(tensorflow::OpKernelConstruction* ctx) override {
     try {
       return new TensorFlowKernel(ctx, factory_);
-    } catch (const std::exception& exception) {
-      ctx->SetStatus(ToStatus(exception));
+    } catch (...) {
+      ctx->SetStatus(StatusOfException());
       return nullptr;
     }
   }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -67,17 +67,19 @@ absl::Status ToStatus(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
 XLA_FFI_Error* ToError(const XLA_FFI_Api* api,
                        const absl::Status& status) noexcept {
   if (status.ok()) return nullptr;
-  std::string message;  // with the 0 at its end that XLA wants
-  try {
-    message = status.message();
-  } catch (const std::bad_alloc&) {
-    // An error without words.
-  }
   auto create = BLOCKRNN_FFI_ARGS(XLA_FFI_Error_Create_Args);
-  create.message = message.c_str();
   // The interface has the codes of absl::Status.
   create.errc = static_cast<XLA_FFI_Error_Code>(status.code());
-  return api->XLA_FFI_Error_Create(&create);
+  try {
+    const std::string message(status.message());  // with a 0 at its end
+    create.message = message.c_str();
+    return api->XLA_FFI_Error_Create(&create);
+  } catch (...) {
+    // There may be memory for an error without a text. Where there is none for
+    // that either, the process ends: XLA takes nullptr for success.
+    create.message = "";
+    return api->XLA_FFI_Error_Create(&create);
+  }
 }
 
 absl::Status FfiCall::AllocateOutput(int index,
@@ -98,10 +100,8 @@ int64_t FfiCall::output_bytes(int index) const {
   return Elements(Result(index)) * BytesOf(Result(index).dtype);
 }
 
-CpuFfiCall::~CpuFfiCall() {
-  for (void* scratch : scratch_) {
-    tensorflow::cpu_allocator()->DeallocateRaw(scratch);
-  }
+void CpuFfiCall::Deallocate::operator()(void* scratch) const {
+  tensorflow::cpu_allocator()->DeallocateRaw(scratch);
 }
 
 int CpuFfiCall::num_threads() const {
@@ -129,21 +129,23 @@ void CpuFfiCall::Schedule(void (*run)(void* arg) noexcept, void* arg) noexcept {
 }
 
 absl::Status CpuFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  scratch_.reserve(scratch_.size() + 1);
   // 0 bytes have no address, which would count as a failure.
-  *scratch = tensorflow::cpu_allocator()->AllocateRaw(
-      tensorflow::Allocator::kAllocatorAlignment,
-      std::max<std::size_t>(1, bytes));
-  if (*scratch == nullptr) {
+  std::unique_ptr<void, Deallocate> memory(
+      tensorflow::cpu_allocator()->AllocateRaw(
+          tensorflow::Allocator::kAllocatorAlignment,
+          std::max<std::size_t>(1, bytes)));
+  if (memory == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("scratch of ", bytes));
   }
-  scratch_.push_back(*scratch);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  scratch_.push_back(std::move(memory));
+  *scratch = scratch_.back().get();
   return absl::OkStatus();
 }
 
 CudaFfiCall::~CudaFfiCall() {
   for (const Scratch& scratch : scratch_) {
+    if (scratch.data == nullptr) continue;
     auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_DeviceMemory_Free_Args);
     args.ctx = context();
     args.size = scratch.bytes;
@@ -184,14 +186,15 @@ const void* CudaFfiCall::input(int index) const {
 absl::Status CudaFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
   constexpr std::size_t kAlignment = 256;
   constexpr std::size_t kXlaAlignment = 16;  // XLA refuses a larger one
-  scratch_.reserve(scratch_.size() + 1);
+  // Its place first: an exception must not lose the memory.
+  Scratch& kept = scratch_.emplace_back();
   auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_DeviceMemory_Allocate_Args);
   args.ctx = context();
   args.size = bytes + (kAlignment - kXlaAlignment);
   args.alignment = kXlaAlignment;
   TF_RETURN_IF_ERROR(
       ToStatus(api(), api()->XLA_FFI_DeviceMemory_Allocate(&args)));
-  if (args.data != nullptr) scratch_.push_back({args.data, args.size});
+  kept = {args.data, args.size};
   // Null if the memory is, or if the sum above has overflowed.
   *scratch = std::align(kAlignment, bytes, args.data, args.size);
   if (*scratch == nullptr) {

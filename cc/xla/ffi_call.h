@@ -21,7 +21,8 @@ namespace blockrnn {
 
 // OK from nullptr; otherwise takes the error and destroys it.
 absl::Status ToStatus(const XLA_FFI_Api* api, XLA_FFI_Error* error);
-// The reverse; the caller owns the error.
+// The reverse; the caller owns the error. It has no text where there is no
+// memory for one.
 XLA_FFI_Error* ToError(const XLA_FFI_Api* api,
                        const absl::Status& status) noexcept;
 
@@ -78,7 +79,6 @@ class CpuFfiCall final : public FfiCall {
   explicit CpuFfiCall(XLA_FFI_CallFrame* frame,
                       absl::Span<const int> /*host_inputs*/)
       : FfiCall(frame) {}
-  ~CpuFfiCall() override;
 
   absl::Status Begin() { return absl::OkStatus(); }
 
@@ -88,8 +88,13 @@ class CpuFfiCall final : public FfiCall {
   void* stream() const override { return nullptr; }
 
  private:
+  struct Deallocate {
+    void operator()(void* scratch) const;
+  };
+
   std::mutex mutex_;
-  absl::InlinedVector<void*, 4> scratch_;  // under mutex_
+  // Under mutex_.
+  absl::InlinedVector<std::unique_ptr<void, Deallocate>, 4> scratch_;
 };
 
 // On the stream of the program.
@@ -115,8 +120,8 @@ class CudaFfiCall final : public FfiCall {
 
  private:
   struct Scratch {
-    void* data;
-    std::size_t bytes;
+    void* data = nullptr;  // nullptr: none was allocated
+    std::size_t bytes = 0;
   };
   struct HostCopy {
     int index;

@@ -22,7 +22,7 @@ constexpr LstmOptions kCellOptions[] = {
     {0.0f, -kInfinity, false}, {1.0f, 3.0f, true},
 };
 
-// Numbers of double, none of float, but in the identity form.
+// Except in the identity form, numbers that double has and float has not.
 LstmOptions OptionsOf(const Case& c) {
   LstmOptions options = kCellOptions[c.variant];
   if (c.HasIdentity()) return options;

@@ -115,11 +115,11 @@ std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, const Case& c,
                                     const std::vector<Tensor>& inputs,
                                     const NamedTensors* computed);
 
-// The inputs that a call has, by name.
 // Throws unless every span state was written, and nothing past them: the last
 // number, alone, is still what all were before.
 void CheckSpanStates(const std::vector<float>& states, float before);
 
+// The inputs that a call has, by name.
 NamedTensors Used(const Case& c, const std::vector<Tensor>& inputs);
 // The outputs in their order; what is not there is zeros.
 std::vector<Tensor> OutputsOf(const Case& c, NamedTensors tensors);

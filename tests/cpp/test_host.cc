@@ -87,9 +87,10 @@ void TestHost::Schedule(void* context, void (*run)(void*) noexcept,
   {
     const HeapIsDry heap(false);
     const std::lock_guard<std::mutex> lock(self->mutex_);
-    refused =
-        self->closures_++ % 2 != 0 && self->options_.pool == Pool::kRefuses;
-    if (self->options_.pool == Pool::kNever) {
+    const Pool pool = self->options_.pool;
+    const bool odd = self->closures_++ % 2 != 0;
+    refused = pool == Pool::kRefusesAll || (pool == Pool::kRefusesSome && odd);
+    if (pool == Pool::kNever) {
       self->queued_.push_back({run, arg});
       return;
     }

@@ -19,13 +19,14 @@
 namespace blockrnn::test {
 
 enum class Pool {
-  kThreads,  // real threads, at once
-  kLate,     // real threads, each closure some time later
-  kNever,    // closures stay queued until the engine call is over
-  kRefuses,  // kLate, but every other closure cannot be queued
+  kThreads,      // real threads, at once
+  kLate,         // real threads, each closure some time later
+  kNever,        // closures stay queued until the engine call is over
+  kRefusesSome,  // kLate, but every other closure cannot be queued
+  kRefusesAll,   // no closure can be queued
 };
 inline constexpr Pool kPools[] = {Pool::kThreads, Pool::kLate, Pool::kNever,
-                                  Pool::kRefuses};
+                                  Pool::kRefusesSome, Pool::kRefusesAll};
 inline constexpr int kNumPools = sizeof(kPools) / sizeof(kPools[0]);
 
 struct HostOptions {

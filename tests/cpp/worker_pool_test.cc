@@ -149,7 +149,8 @@ class Tree : public cpu::SharedWork {
 
 TEST(WorkerPool, ConcurrentCalls) {
   constexpr int kDepth = 9, kTrees = 4, kRuns = kTrees * ((2 << kDepth) - 1);
-  for (const Pool pool : {Pool::kThreads, Pool::kLate, Pool::kRefuses}) {
+  for (const Pool pool :
+       {Pool::kThreads, Pool::kLate, Pool::kRefusesSome, Pool::kRefusesAll}) {
     HostOptions options;
     options.num_threads = 4;
     options.pool = pool;

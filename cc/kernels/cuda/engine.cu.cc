@@ -52,6 +52,8 @@ Error RunWithCublas(const Args& args, const HostInterface& caller) noexcept {
     return RunAny(args, host);
   } catch (const std::bad_alloc&) {
     return kOutOfHostMemory;
+  } catch (...) {
+    return "an exception in the engine";
   }
 }
 

@@ -1,5 +1,5 @@
 // Tests a call from XLA: its device scratch, where XLA aligns no better than it
-// promises, and its threads, where XLA has none.
+// promises, its threads, where XLA has none, and its errors without memory.
 
 #include "cc/xla/ffi_call.h"
 
@@ -102,6 +102,18 @@ TEST(CpuFfiCall, RunsWhatCannotBeQueued) {
     call.Schedule([](void* arg) noexcept { ++*static_cast<int*>(arg); }, &runs);
     EXPECT_EQ(runs, 1);
   }
+}
+
+XLA_FFI_Error* CreateWithoutText(XLA_FFI_Error_Create_Args* args) {
+  if (*args->message != '\0') throw std::bad_alloc();
+  return new XLA_FFI_Error{"an error"};
+}
+
+TEST(ToError, WithoutMemoryForItsText) {
+  XLA_FFI_Api api = Api();
+  api.XLA_FFI_Error_Create = &CreateWithoutText;
+  XLA_FFI_Error* const error = ToError(&api, absl::InternalError("a text"));
+  EXPECT_EQ(ToStatus(&api, error).message(), "an error");
 }
 
 // The alignment that OpCall promises on GPUs.
