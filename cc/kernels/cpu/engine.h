@@ -16,25 +16,26 @@ namespace blockrnn::cpu {
 
 enum class Status : int {
   kOk = 0,
-  kOutOfMemory =
-      1,  // HostInterface::allocate gave nothing; the outputs are undefined
-  kCancelled =
-      2,  // HostInterface::cancelled said so; the outputs are undefined
+  // HostInterface::allocate gave nothing; the outputs are undefined.
+  kOutOfMemory = 1,
+  // HostInterface::cancelled said so; the outputs are undefined.
+  kCancelled = 2,
 };
 
 // What the caller provides to an engine call. Any of the engine's threads may
 // call any of the functions, several at a time. None of them throws: an
 // exception would leave a frame that other threads still read. Results have the
-// same bits
-// whichever thread does what, if all threads round alike and all, or none,
-// flush subnormal numbers to zero.
+// same bits whichever thread does what, if all threads round alike and all, or
+// none, flush subnormal numbers to zero.
 struct HostInterface {
   void* context = nullptr;
   // Threads worth using, the calling one included.
   int num_threads = 1;
   // Queues run(arg) on another thread. It may start late, even after the engine
   // call has returned, but runs once: where it cannot be queued, `schedule`
-  // runs it itself. Not called when num_threads is 1.
+  // runs it itself. A host may do so when its pool throws: Eigen's, which is
+  // that of TensorFlow, XLA and sessions, allocates the task before it queues
+  // it, so it has queued nothing then. Not called when num_threads is 1.
   void (*schedule)(void* context, void (*run)(void* arg) noexcept,
                    void* arg) noexcept = nullptr;
   // Scratch of that many bytes, aligned to 64, which the caller frees after the

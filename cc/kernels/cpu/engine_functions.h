@@ -119,7 +119,8 @@ using Functions =
               RnnStack<T, SequenceFunctions<T, A>>>;
 
 // A function as the engine's caller sees it. Nothing in the engine throws: its
-// memory is the host's, and what else it allocates it does without.
+// memory is the host's, and it goes on without anything else that it cannot
+// allocate.
 template <class T, class Args>
 Status RunFunction(const Args& args, const HostInterface& host) noexcept {
   const Executor executor(host);
