@@ -74,8 +74,13 @@ def _enable_tf_keras(_: ModuleType) -> None:
     """
     switch = sys.modules.get("tf_blockrnn._enable_keras")
     legacy = sys.modules.get("tf_blockrnn._enable_tf_keras")
-    if (switch and switch.keras3_enabled()) or (legacy and legacy.enabled()):
-        importlib.import_module("tf_blockrnn._enable_tf_keras").enable()
+    if legacy and legacy.enabled():  # tf_keras was reloaded
+        legacy.enable()
+    elif switch and switch.keras3_enabled():
+        legacy = importlib.import_module("tf_blockrnn._enable_tf_keras")
+        legacy.enable()
+        if not switch.keras3_enabled():  # switched off by another thread meanwhile
+            legacy.disable()
 
 
 def _register_handlers(tfonnx: ModuleType) -> None:

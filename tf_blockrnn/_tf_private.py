@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, record
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
+    UnliftedInitializerVariable,
+)
 from tensorflow.python.framework import auto_control_deps, op_def_registry
 from tensorflow.python.framework.ops import EagerTensor
 from tensorflow.python.ops import control_flow_util
@@ -138,8 +141,10 @@ def _arguments() -> list[Any]:
     with contextlib.suppress(TypeError):
         eager.__init__()  # what it sets before it raises is what its destructor releases
     symbolic = tf.Graph().create_op("Timestamp", [], [tf.float64]).outputs[0]
-    classes = (ResourceVariable, tf.IndexedSlices, tf.SparseTensor, tf.RaggedTensor)
-    scalars = [np.zeros([], dtype)[()] for dtype in {*np.sctypeDict.values()}]
+    tensors = (tf.IndexedSlices, tf.SparseTensor, tf.RaggedTensor)
+    classes = (ResourceVariable, UnliftedInitializerVariable, *tensors)
+    numbers = {*np.sctypeDict.values(), tf.bfloat16.as_numpy_dtype}
+    scalars = [np.zeros([], dtype)[()] for dtype in numbers]
     return [
         *(eager, symbolic, *map(_bare, classes), *scalars, np.zeros([])),
         *(tf.TensorShape([]), tf.float32, None, False, 0, 0.0, 0j, "", b""),

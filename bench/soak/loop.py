@@ -87,7 +87,7 @@ class Growth:
 
 
 def growth(samples: Sequence[Mapping[str, Any]], figure: str) -> Growth | None:
-    """Of one figure; None where the system does not tell it.
+    """Of one figure; None where the system does not report it.
 
     Raises:
       ValueError: there are fewer than 8 samples.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import textwrap
 import unittest.mock
 
@@ -299,3 +300,17 @@ def test_import_of_tf_keras_does_not_wait_for_the_switch(tfb, monkeypatch):
     lock.__enter__.side_effect = AssertionError("waits")
     monkeypatch.setattr(_enable_keras, "_lock", lock)
     _integrations._enable_tf_keras(None)
+
+
+def test_tf_keras_stays_off_where_the_switch_is_turned_off_during_its_import(tfb, monkeypatch):
+    del tfb
+    from tf_blockrnn import _enable_keras, _integrations
+
+    calls, on = [], iter([True, False])
+    legacy = unittest.mock.Mock(enabled=lambda: False)
+    legacy.enable.side_effect = lambda: calls.append("enable")
+    legacy.disable.side_effect = lambda: calls.append("disable")
+    monkeypatch.setattr(_enable_keras, "keras3_enabled", lambda: next(on))
+    monkeypatch.setitem(sys.modules, "tf_blockrnn._enable_tf_keras", legacy)
+    _integrations._enable_tf_keras(None)
+    assert calls == ["enable", "disable"]

@@ -57,7 +57,10 @@ def test_an_attr_is_shown_as_a_number(tfb, name):
 
 @pytest.mark.parametrize(
     "value",
-    [1, 0.1, TENTH, np.float64(0.1), np.float16(0.1), np.array(0.1), fractions.Fraction(1, 3)],
+    [
+        *(1, 0.1, TENTH, np.float64(0.1), np.float16(0.1), np.longdouble(0.5)),
+        *(np.array(0.1), fractions.Fraction(1, 3)),
+    ],
 )
 @ops
 def test_a_number_keeps_its_bits(tfb, name, value):
@@ -70,7 +73,7 @@ def test_a_number_keeps_its_bits(tfb, name, value):
 
 @pytest.mark.parametrize(
     "value",
-    ["0.1", b"0.1", [0.1], np.array([0.1]), 1j, np.complex64(1), tf.constant(0.1)],
+    ["0.1", b"0.1", [0.1], np.array([0.1]), 1j, np.complex64(1), np.True_, tf.constant(0.1)],
     ids=repr,
 )
 @ops

@@ -198,7 +198,7 @@ def test_a_stack_must_fit_its_cell():
     projected = weights.LayerWeights(weights.DirectionWeights(**arrays(proj=2)))
     single = gru.forward.astype(np.float32)
     plain = ("lstm", [lstm], None, 0.0, 0.0, 0.0, None, None)
-    bound = "cell_clip must be 0 for none or a bound in 1e-30..1e30"
+    bound = "cell_clip must be 0 for none or a bound of 1e-30 or more"
     fitting = weights.LayerWeights(weights.DirectionWeights(**arrays(inputs=4)).astype(np.float32))
     for arguments, named in (
         (("elman", [gru]), "cell must be one of lstm, gru, .*, layer_norm_gru, got 'elman'"),
@@ -211,7 +211,7 @@ def test_a_stack_must_fit_its_cell():
         (("gru", [gru], True, 1.0), "cell_clip is for lstm"),
         *(
             (("lstm", [lstm], None, clip), re.escape(f"{bound}, got {clip}"))
-            for clip in (-1.0, 1e-31, 1e31, float("nan"), float("inf"))
+            for clip in (-1.0, 1e-31, float("nan"))
         ),
         (("lstm", [lstm], None, 0.0, 1.5), "zoneout_h must be a rate in 0..1, got 1.5"),
         (
@@ -243,6 +243,8 @@ def test_a_stack_must_fit_its_cell():
         with pytest.raises(TypeError, match=named):
             weights.RecurrentWeights(*arguments)
     assert weights.RecurrentWeights("gru", [weights.LayerWeights(single)], 1).reset_after is True
+    for clip in (1e39, float("inf")):  # more than any number of float32
+        assert weights.RecurrentWeights("lstm", [lstm], cell_clip=clip).cell_clip == 0
 
 
 def test_nothing_can_be_changed():

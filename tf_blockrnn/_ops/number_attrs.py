@@ -29,9 +29,10 @@ def of(op: str) -> tuple[str, ...]:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a real number: Python's, or a scalar of NumPy."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.ndim == 0 and np.can_cast(value.dtype, np.float64)
-    return isinstance(value, numbers.Real)
+    if isinstance(value, numbers.Real):
+        return True
+    is_scalar = isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0
+    return is_scalar and value.dtype.kind != "b" and np.can_cast(value.dtype, np.float64)
 
 
 def as_text(op: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,13 +46,16 @@ def as_text(op: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
       TypeError: an attr is no number.
       ValueError: an attr is an integer beyond float64.
     """
-    texts = {name: _text(op, name, attrs[name]) for name in of(op) if attrs.get(name) is not None}
-    return {**attrs, **texts}
+    found = dict(attrs)
+    for name in of(op):
+        value = attrs.get(name)
+        if value is not None:
+            # Nearly always a float, and this runs in every call.
+            found[name] = repr(value) if type(value) is float else _text(op, name, value)
+    return found
 
 
 def _text(op: str, name: str, value: Any) -> str:
-    if type(value) is float:  # nearly always
-        return repr(value)
     what = f"{op.removeprefix('BlockRNN>')}: {name} must be a number"
     if not is_number(value):
         raise TypeError(f"{what}, got {value!r}")

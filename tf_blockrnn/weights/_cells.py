@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 # The gate orders of all arrays in this package's descriptions of weights.
 GATES = {
     "lstm": ("i", "f", "c", "o"),
@@ -37,6 +39,7 @@ class Option(NamedTuple):
     kind: type
     expected: str
     is_valid: Callable[[Any], bool] = lambda value: True
+    normal: Callable[[Any], Any] = lambda value: value  # the form in which a value is stored
 
 
 def _is_rate(value: float) -> bool:
@@ -53,11 +56,22 @@ def _is_none_or_in_range(value: float) -> bool:
     return value == 0 or _is_in_range(value)
 
 
+def _is_bound(value: float) -> bool:
+    return value == 0 or value >= 1e-30
+
+
+def _bound(value: float) -> float:
+    """0, none, for what is no number of float32."""
+    return value if value <= _MOST_FLOAT32 else 0.0
+
+
+_MOST_FLOAT32 = float(np.finfo(np.float32).max)
+
 # Comparisons with a NaN are false, so it is refused.
 OPTIONS = {
     "reset_after": Option(("gru",), None, bool, "True or False"),
     "cell_clip": Option(
-        ("lstm",), 0.0, float, "0 for none or a bound in 1e-30..1e30", _is_none_or_in_range
+        ("lstm",), 0.0, float, "0 for none or a bound of 1e-30 or more", _is_bound, _bound
     ),
     "zoneout_h": Option(("lstm", "gru"), 0.0, float, "a rate in 0..1", _is_rate),
     "zoneout_c": Option(("lstm",), 0.0, float, "a rate in 0..1", _is_rate),
@@ -84,7 +98,7 @@ def require_cell(name: str, cells: tuple[str, ...], cell: str) -> None:
 
 def check_option(name: str, value: Any, cell: str) -> Any:
     """The value of an option, of its type; refuses one out of its range, or for other cells."""
-    cells, default, kind, expected, is_valid = OPTIONS[name]
+    cells, default, kind, expected, is_valid, normal = OPTIONS[name]
     if value is None and default is None:
         if cell in cells:
             raise ValueError(f"a {cell} needs {name}, {expected}")
@@ -96,6 +110,7 @@ def check_option(name: str, value: Any, cell: str) -> Any:
     value = kind(value)
     if not is_valid(value):
         raise ValueError(f"{name} must be {expected}, got {value}")
+    value = normal(value)
     if value != default:
         require_cell(name, cells, cell)
     return value

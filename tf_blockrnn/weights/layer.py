@@ -273,7 +273,7 @@ class RecurrentWeights:
         normalisation have all their norms: norm_x, norm_h and, for layer_norm_lstm, norm_c.
       reset_after: only for gru, and required there: whether the reset gate acts after the GEMM
         with w_h.
-      cell_clip: only for lstm: bound of the cell state, 1e-30..1e30; 0 for none.
+      cell_clip: only for lstm: bound of the cell state, 1e-30 or more; 0 or infinity for none.
       zoneout_h: not for rnn_tanh and rnn_relu: rate of zoneout of h in all layers, 0..1.
       zoneout_c: only for lstm: rate of zoneout of the cell state in all layers, 0..1.
       epsilon: only for the cells with layer normalisation, and required there: what is added to

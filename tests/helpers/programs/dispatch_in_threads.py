@@ -30,6 +30,7 @@ def ragged_pair(x: ragged_tensor.RaggedOrDense, y: ragged_tensor.RaggedOrDense):
 assert context._context is None or not context._context._initialized
 check = typing._ProtocolMeta.__instancecheck__
 checks, called = threading.Event(), threading.Event()
+BFLOAT16 = tf.bfloat16.as_numpy_dtype
 results = []
 
 
@@ -50,7 +51,8 @@ ragged = tf.ragged.constant([[1.0]])
 with tf.Graph().as_default():
     symbolic = tf.constant(1.0)
 plain = [tf.constant(1.0), symbolic, tf.Variable(1.0), keras.Variable(1.0), [1.0], (1.0,), 1.0]
-for x in [*plain, 1, True, np.ones(1), np.float32(1), np.int64(1), tf.TensorShape([1])]:
+plain += [1, True, np.ones(1), np.float32(1), np.int64(1), BFLOAT16(1), tf.TensorShape([1])]
+for x in plain:
     checks.clear()
     called.clear()
     thread = threading.Thread(target=call, args=[x])
