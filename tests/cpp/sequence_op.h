@@ -249,8 +249,9 @@ NamedArrays Train(const TrainingCall& call) {
     set(spec, &read, &backward);
   }
   std::vector<TensorSpec> outputs = ForwardOutputs(family);
+  const std::size_t num_saved = family.Saved().size();
   for (std::size_t t = 0; t < outputs.size(); ++t) {
-    const bool saved = t < family.Saved().size();
+    const bool saved = t < num_saved;
     outputs[t].used =
         outputs[t].name != "co" && (call.span_steps == 0 || !saved);
     set(outputs[t], &written, &forward);
