@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from helpers import run_modes, second_op_cases
-from helpers.second_cases import Case
+from helpers.second_cases import Case, random_array
 
 STEPS = 2  # of a loop
 
@@ -28,16 +29,40 @@ CASES = (
     "stack lstm",
 )
 
+OF_TENSORFLOW = "TensorFlow's own"
+
 Tensors = dict[str, tf.Tensor]
 Outputs = Sequence[tf.Tensor]
 Function = Callable[[Tensors], Outputs]
 
 
+class _OfTensorFlow:
+    """A recurrence in TensorFlow's own ops, without a loop, for what TensorFlow refuses itself."""
+
+    sequence, outputs = True, ("h",)
+
+    def __init__(self) -> None:
+        shapes = {"x": (2, 2, 2), "h_prev": (2, 3), "w_x": (2, 3), "w_h": (3, 3), "b": (3,)}
+        self.inputs = {k: random_array(v, [len(k), 3]) for k, v in shapes.items()}
+
+    def call(self, tfb: ModuleType, given: Tensors) -> Outputs:
+        del tfb
+        h, states = given["h_prev"], []
+        w = tf.concat([given["w_x"], given["w_h"]], axis=0)
+        for x in tf.unstack(given["x"]):
+            h = tf.tanh(tf.concat([x, h], axis=1) @ w + given["b"])
+            states.append(h)
+        return [tf.stack(states)]
+
+
 class Model:
     """A call of an op: the arguments by name, or variables instead, and the state in both."""
 
-    def __init__(self, tfb, case: str, captured: bool = False) -> None:
-        self._tfb, self._case = tfb, second_op_cases.make(case, steps=2, batch=2)
+    def __init__(self, tfb: ModuleType, case: str, captured: bool = False) -> None:
+        """case: of CASES, or OF_TENSORFLOW."""
+        self._tfb, self._case = tfb, _OfTensorFlow()
+        if case != OF_TENSORFLOW:
+            self._case = second_op_cases.make(case, steps=2, batch=2)
         names = self._case.inputs.keys()
         self.state = next(name for name in ("h", "h_prev", "input_h") if name in names)
         given = {name: tf.constant(value) for name, value in self._case.inputs.items()}
@@ -72,7 +97,12 @@ class Plan(NamedTuple):
 
 
 OUTSIDE = ("eager", "in graph", "in jit", "around graph", "around jit")
-PLANS = (("graph", "jit"), OUTSIDE, ("under", "before", "compiled"), ("once", "twice", "nested", "loop"))
+PLANS = (
+    ("graph", "jit"),
+    OUTSIDE,
+    ("under", "before", "compiled"),
+    ("once", "twice", "nested", "loop"),
+)
 EAGER = Plan("eager", "eager", "under", "once")
 
 

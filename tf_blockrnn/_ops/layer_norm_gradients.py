@@ -201,4 +201,4 @@ def register(cell: Cell) -> None:
                 op, [tf.convert_to_tensor(each) for each in cotangents], function, without=saved
             )
 
-    second_derivatives.register_first(call, composed)
+    second_derivatives.register_first(call, composed, loops=True)

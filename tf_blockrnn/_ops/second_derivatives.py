@@ -208,7 +208,7 @@ def _of_left_out(own: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor | None:
 
 
 def register_first(
-    call: signatures.Backward, composed: Callable[..., Sequence[tf.Tensor]]
+    call: signatures.Backward, composed: Callable[..., Sequence[tf.Tensor]], loops: bool = False
 ) -> list[int]:
     """Registers the gradient of an op over whole sequences: the Grad op, or that with cotangents.
 
@@ -217,6 +217,7 @@ def register_first(
       composed: `composed(op, cotangents, given, attrs)` computes the outputs of the Grad op by
         TensorFlow's ops, from the forward op, the cotangents of all its outputs, and the inputs of
         the Grad op.
+      loops: whether that has a loop.
 
     Returns:
       The outputs of the forward op whose cotangents the Grad op does not take.
@@ -238,6 +239,7 @@ def register_first(
             [] if attrs.get("recompute") else [cotangents[k] for k in gates_at],
             lambda: signatures.call(call.name, given, attrs),
             lambda: composed(op, cotangents, given, attrs),
+            loops,
         )
         return call.gradients(grads)
 

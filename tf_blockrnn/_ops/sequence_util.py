@@ -297,6 +297,7 @@ def gradients(
     gates: Sequence[tf.Tensor | None],
     fused: Callable[[], Sequence[tf.Tensor]],
     composed: Callable[[], Sequence[tf.Tensor]],
+    loops: bool,
 ) -> list[tf.Tensor]:
     """The gradients of a sequence, by the fused op alone or with TensorFlow's ops around it.
 
@@ -305,6 +306,7 @@ def gradients(
         and the fused op takes none; they are not where those gates were read, as a second
         derivative does.
       fused, composed: make the same gradients, with those cotangents left out and with them.
+      loops: whether `composed` has a loop of TensorFlow's.
     """
     if all(util.known_zero(gate) or util.eager_zeros(gate) for gate in gates):
         return list(fused())
@@ -313,7 +315,8 @@ def gradients(
     # Only the values tell: a persistent tape around a tf.function, or a tape around another, hands
     # over a cotangent for each output, and most are zeros.
     unknown = [tf.convert_to_tensor(gate) for gate in gates if not util.known_zero(gate)]
-    if any(util.made_nonzero(gate) for gate in unknown):
+    # XLA has no gradient of a branch with a loop in it.
+    if any(util.made_nonzero(gate) for gate in unknown) or (loops and xla.is_compiling()):
         return list(composed())
     nonzero = tf.reduce_any([util.any_nonzero(gate) for gate in unknown])
     with util.recorded_where_of_use():
