@@ -36,7 +36,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--minutes", type=float, help="default 60")
     add("--rounds", type=int, help="rounds instead, at least 8, for a length that repeats exactly")
     add("--peer", action="store_true", help="on TensorFlow's and Keras' own operations")
-    add("--short", action="store_true", help="fewer types and smaller shapes")
+    add(
+        "--short",
+        action="store_true",
+        help="fewer types and smaller shapes; judges what malloc\n"
+        "has given out, since resident memory takes longer to settle",
+    )
     add("--out", type=pathlib.Path, default=_FOLDER, help="folder (default bench/results/tmp)")
     args = parser.parse_args(argv)
     if args.peer and args.name in soak.WITHOUT_PEER:
@@ -113,7 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one soak; returns the exit code."""
     args = _arguments(argv)
     result, control = _run(args), _control(args)
-    result["verdict"] = loop.verdict(result["rows"], control and control["rows"])
+    judged = loop.JUDGED_IF_SHORT if args.short else loop.JUDGED
+    result["verdict"] = loop.verdict(result["rows"], control and control["rows"], judged)
     path = args.out / f"soak_{args.name}{'_peer' if args.peer else ''}.json"
     tidy.write(result, path)
     from bench import plot

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+NAMES = ("resident", "anonymous", "allocated", "objects", "threads")
 _PAGE = resource.getpagesize()
 _PROCESS = pathlib.Path("/proc/self")
 

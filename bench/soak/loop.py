@@ -15,10 +15,9 @@ _SAMPLES = 240
 _LEAST_SAMPLES = 8
 # The largest growth of the median from the second to the last quarter of a soak.
 FLAT = 0.01
-# What is judged. The bytes that malloc has given out and those that are no pages of files are only
-# reported: they are parts of what is resident.
-_JUDGED = ("resident", "objects", "threads")
-_REPORTED = ("anonymous", "allocated")
+JUDGED = ("resident", "objects", "threads")
+# Of some dozen rounds, after which the pages that malloc keeps have not settled.
+JUDGED_IF_SHORT = ("allocated", "objects", "threads")
 
 
 class Soak(Protocol):
@@ -105,17 +104,19 @@ def growth(samples: Sequence[Mapping[str, Any]], figure: str) -> Growth | None:
 
 
 def verdict(
-    samples: Sequence[Mapping[str, Any]], control: Sequence[Mapping[str, Any]] | None = None
+    samples: Sequence[Mapping[str, Any]],
+    control: Sequence[Mapping[str, Any]] | None = None,
+    judged: Sequence[str] = JUDGED,
 ) -> dict[str, Any]:
     """Whether a soak has passed, and why not.
 
     It passes if all digests are right and each judged figure is flat or, where there are samples of
-    the peer, grows by no more than the peer's in a round.
+    the peer, grows by no more than the peer's in a round. All figures are in the answer.
     """
     found: dict[str, Any] = {"passed": True, "failures": [], "figures": {}}
     if wrong := sum(sample["wrong"] for sample in samples):
         found["failures"].append(f"{wrong} results with other bits")
-    for figure in (*_JUDGED, *_REPORTED):
+    for figure in figures.NAMES:
         ours = growth(samples, figure)
         if ours is None:
             continue
@@ -125,7 +126,7 @@ def verdict(
         if control is not None:
             row["peer_per_round"] = most = growth(control, figure).per_round
         found["figures"][figure] = row
-        if figure in _JUDGED and ours.share > FLAT and ours.per_round > most:
+        if figure in judged and ours.share > FLAT and ours.per_round > most:
             limit = f"; the peer grew by {most:.4g} a round" if control is not None else ""
             found["failures"].append(
                 f"{figure} grew by {ours.share:.1%}, {ours.per_round:.4g} a round{limit}"

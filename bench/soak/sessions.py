@@ -14,6 +14,7 @@ from tf_blockrnn import inference, weights
 
 _INPUTS = 24
 _BATCHES, _STEPS = (1, 2, 3, 8, 16), (1, 2, 7, 20, 50)
+_SHORT_BATCHES, _SHORT_STEPS = (1, 3), (1, 5)
 # Cell, precision, units, layers. Of the first the session is renewed, too.
 _KINDS = (
     ("lstm", "float32", 96, 2),
@@ -83,6 +84,7 @@ class Session:
 
     def __init__(self, threads: int, short: bool) -> None:
         self._threads, self._calls = threads, _SHORT_CALLS if short else _CALLS
+        self._batches, self._steps = (_SHORT_BATCHES, _SHORT_STEPS) if short else (_BATCHES, _STEPS)
         self._weights = [_weights(cell, *sizes) for cell, _, *sizes in _KINDS]
         self._sessions = [self._new(number) for number in range(len(_KINDS))]
 
@@ -91,7 +93,7 @@ class Session:
 
     def warm_up(self) -> None:
         """The largest call in all threads at once, for each session; and random ones."""
-        x = _input(np.random.default_rng(0), _BATCHES[-1], _STEPS[-1])
+        x = _input(np.random.default_rng(0), self._batches[-1], self._steps[-1])
         for session in self._sessions:
             _in_threads(self._THREADS, lambda _, run=session.run: [run(x)][:0])
         for number in range(len(_KINDS)):
@@ -115,7 +117,7 @@ class Session:
 
     def _call(self, session: inference.Session, rng: np.random.Generator) -> None:
         """A sequence with or without lengths and a state, and steps from where it ends."""
-        batch, steps = rng.choice(_BATCHES), rng.choice(_STEPS)
+        batch, steps = rng.choice(self._batches), rng.choice(self._steps)
         lengths = rng.integers(0, steps + 1, batch) if rng.random() < 0.5 else None
         state = session.initial_state(batch) if rng.random() < 0.5 else None
         _, state = session.run(_input(rng, batch, steps), lengths=lengths, state=state)

@@ -19,13 +19,15 @@ _INPUTS, _UNITS = 8, 16
 _SHAPES = ((1, 1), (2, 7), (5, 12), (3, 3), (8, 20))
 
 
-def _model() -> keras.Model:
+def _model(short: bool) -> keras.Model:
     """Plain layers of Keras, with the same weights each time."""
     inputs = keras.Input((None, _INPUTS))
     options = {"return_sequences": True, "seed": 3}
     y = keras.layers.LSTM(_UNITS, **options)(inputs)
-    y = keras.layers.Bidirectional(keras.layers.GRU(_UNITS, **options))(y)
-    model = keras.Model(inputs, keras.layers.SimpleRNN(_UNITS, **options)(y))
+    if not short:
+        y = keras.layers.Bidirectional(keras.layers.GRU(_UNITS, **options))(y)
+        y = keras.layers.SimpleRNN(_UNITS, **options)(y)
+    model = keras.Model(inputs, y)
     rng = np.random.default_rng(4)
     model.set_weights([rng.uniform(-0.3, 0.3, weight.shape) for weight in model.weights])
     return model
@@ -79,7 +81,7 @@ class Keras:
 
     def __init__(self, peer: bool, short: bool) -> None:
         self._to: Any = _Keras if peer else _Ours
-        self._shapes = _SHAPES[:2] if short else _SHAPES
+        self._short, self._shapes = short, _SHAPES[:2] if short else _SHAPES
 
     def warm_up(self) -> None:
         for number in range(len(self._shapes)):
@@ -96,7 +98,7 @@ class Keras:
         return ()
 
     def _through_all(self, x: np.ndarray) -> None:
-        model = _model()
+        model = _model(self._short)
         with self._to.enable():
             model.predict_on_batch(x)
             _train(model, x)
@@ -119,7 +121,7 @@ class Keras:
     def _outcomes(self) -> Iterator[np.ndarray]:
         """Without Keras' own layers, whose bits may depend on the number of threads."""
         x = np.random.default_rng(1).standard_normal((3, 6, _INPUTS)).astype(np.float32)
-        model = _model()
+        model = _model(self._short)
         with self._to.enable():
             yield np.asarray(model(x))
             yield model.predict_on_batch(x)

@@ -87,15 +87,11 @@ class Training:
         ]
 
     def warm_up(self) -> None:
-        """All ways, with the largest shape and others, so that functions relax their shapes."""
+        """All ways with all shapes: functions relax theirs, and remember each type of a call."""
         rng = np.random.default_rng(0)
         for trained in self._trained:
             for way in trained.ways:
-                for shape in (
-                    self._shapes[-1],
-                    self._shapes[0],
-                    self._shapes[len(self._shapes) // 2],
-                ):
+                for shape in self._shapes:
                     way(*trained.data(rng, *shape))
 
     def round(self, number: int) -> tuple[str, ...]:
