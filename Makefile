@@ -59,7 +59,7 @@ help:
 	@echo '  test-docs            pages, examples, the site, benchmarks and their reports'
 	@echo '  test-gpu-emulated    compiles the CUDA engine (needs nvcc) and runs its kernels on the CPU'
 	@echo 'make test-matrix       the Python tests on TensorFlow $(MATRIX), each in its own environment'
-	@echo 'make test-fuzz         searches the engine for FUZZ_SECONDS with libFuzzer (clang)'
+	@echo 'make test-fuzz         searches FAMILY, or each, for FUZZ_SECONDS with libFuzzer (clang)'
 	@echo 'make dev               the engine tests, compiled fast (ISA=native TYPES="f32 bf16" FAMILY=lstm)'
 	@echo 'make bench             measures the ops against their peers (ARGS=...)'
 	@echo 'make docs              README, guides and API reference as one site with a search, into site/'
@@ -146,7 +146,7 @@ $(MATRIX:%=test-tf%): test-tf%: .venv-tf%/stamp
 		-m "core or xla or types"
 
 test-fuzz: $(DEVELOPMENT)
-	$(PYTHON) tools/cpp_tests.py fuzz --seconds $(FUZZ_SECONDS)
+	$(PYTHON) tools/cpp_tests.py fuzz --seconds $(FUZZ_SECONDS) --family "$(FAMILY)"
 
 dev: $(ENVIRONMENT)
 	$(PYTHON) tools/cpp_tests.py dev --isa "$(ISA)" --types "$(TYPES)" --family "$(FAMILY)"

@@ -3,13 +3,14 @@
 python tools/cpp_tests.py release|dev|asan|tsan [--length short|full] [--isa native|all|NAME]
     [--types "f32 bf16"] [--family gru|lstm|layer_norm|simple_rnn|rnn_stack] [-- BAZEL_ARGUMENT...]
 python tools/cpp_tests.py aarch64 [--length short|full] [--isa all|NAME] [-- BAZEL_ARGUMENT...]
-python tools/cpp_tests.py fuzz [--seconds N]
+python tools/cpp_tests.py fuzz [--seconds N] [--family gru|lstm|layer_norm|simple_rnn|rnn_stack]
 
 release is the engine as it is shipped, and also runs the tests of cc/xla, which use TensorFlow. dev
 compiles fastest. asan is AddressSanitizer with UndefinedBehaviorSanitizer; in short it takes float
 and bfloat16 alone, tsan float alone. aarch64 compiles with g++-aarch64-linux-gnu and runs in QEMU's
-emulation of a processor for each instruction set (tools/aarch64_tests.py). fuzz is libFuzzer and
-needs clang. The options of each are in .bazelrc and cc/copts.bzl.
+emulation of a processor for each instruction set (tools/aarch64_tests.py). fuzz is libFuzzer with
+AddressSanitizer and UndefinedBehaviorSanitizer and needs clang; N seconds go to each family, whose
+inputs are in .build/corpus/FAMILY. The options of each are in .bazelrc and cc/copts.bzl.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import argparse
 import os
 import platform
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import aarch64_tests
@@ -48,11 +51,19 @@ def require_googletest() -> None:
 
 
 def find_clang() -> str:
-    for name in ["clang", *(f"clang-{version}" for version in range(20, 10, -1))]:
-        found = shutil.which(name)
-        if found:
-            return found
-    sys.exit("The fuzzer needs clang on PATH (Debian, Ubuntu: apt-get install clang).")
+    """The clang on PATH, or the one of the package clang, installed here where that can be done."""
+
+    def present() -> str | None:
+        names = ["clang", *(f"clang-{version}" for version in range(20, 10, -1))]
+        return next(filter(None, map(shutil.which, names)), None)
+
+    found = present()
+    if found:
+        return found
+    report = build.apt_install("clang")
+    return present() or sys.exit(
+        f"{report}The fuzzer needs clang on PATH (Debian, Ubuntu: apt-get install clang)."
+    )
 
 
 def engine_flags(isa: str, types: list[str]) -> list[str]:
@@ -99,32 +110,36 @@ def test(arguments: argparse.Namespace) -> int:
     return worst
 
 
-def fuzz(seconds: int) -> int:
-    """Searches for so many seconds; what it finds stays in .build/corpus."""
-    compiler = find_clang()
-    done = build.run_bazel(
-        "build",
-        *build.DISK_CACHE,
-        "--config=fuzz",
-        f"--repo_env=CC={compiler}",
-        *engine_flags(instruction_sets.supported()[-1], []),
-        "//tests/cpp:fuzzer",
-    )
+def fuzz(families: list[str], seconds: int) -> int:
+    """Searches each family for so many seconds; returns the worst exit status.
+
+    What reaches new code stays in .build/corpus/<family>, and an input that fails in
+    .build/findings/<family>. Where there is no corpus, the cases of the tests are the first ones.
+    """
+    flags = ["--config=fuzz", f"--repo_env=CC={find_clang()}"]
+    flags += engine_flags(instruction_sets.supported()[-1], [])
+    targets = [f"//tests/cpp:{family}_fuzzer" for family in families]
+    done = build.run_bazel("build", *build.DISK_CACHE, *flags, *targets)
     if done.returncode:
         return done.returncode
-    where = build.run_bazel(
-        "info", "--config=fuzz", f"--repo_env=CC={compiler}", "bazel-bin", capture=True
-    )
-    corpus = build.SCRATCH / "corpus"
-    corpus.mkdir(parents=True, exist_ok=True)
-    fuzzer = Path(where.stdout.strip()) / "tests" / "cpp" / "fuzzer"
-    limits = [f"-max_total_time={seconds}", "-max_len=24", "-print_final_stats=1"]
-    return os.spawnve(
-        os.P_WAIT,
-        str(fuzzer),
-        [str(fuzzer), *limits, str(corpus)],
-        {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1"},
-    )
+    where = build.run_bazel("info", *flags, "bazel-bin", capture=True)
+    environment = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1"}
+    worst = 0
+    for family in families:
+        print(f"== fuzz {family}", flush=True)
+        corpus, findings = (build.SCRATCH / name / family for name in ("corpus", "findings"))
+        for folder in (corpus, findings):
+            folder.mkdir(parents=True, exist_ok=True)
+        fuzzer = Path(where.stdout.strip()) / "tests" / "cpp" / f"{family}_fuzzer"
+        command = [fuzzer, "-max_len=32", "-timeout=120", f"-artifact_prefix={findings}/"]
+        if not any(corpus.iterdir()):
+            with tempfile.TemporaryDirectory() as seeds:
+                subprocess.run([fuzzer], env={**environment, "BLOCKRNN_SEEDS": seeds}, check=True)
+                subprocess.run([*command, "-merge=1", corpus, seeds], env=environment, check=True)
+        command += [f"-max_total_time={seconds}", "-print_final_stats=1", corpus]
+        done = subprocess.run(command, env=environment, check=False)
+        worst = max(worst, abs(done.returncode))
+    return worst
 
 
 def main() -> None:
@@ -143,7 +158,7 @@ def main() -> None:
         parser.error(f"unknown types {', '.join(sorted(unknown))}; there are {', '.join(TYPES)}")
     require_googletest()
     if arguments.mode == "fuzz":
-        sys.exit(fuzz(arguments.seconds))
+        sys.exit(fuzz([arguments.family] if arguments.family else FAMILIES, arguments.seconds))
     if arguments.mode == "aarch64" and platform.machine() == "aarch64":
         # Nothing to emulate.
         arguments.mode, arguments.isa = "release", "all"

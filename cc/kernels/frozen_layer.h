@@ -62,8 +62,10 @@ class FrozenLayer {
 
   // Checks that the call has the weights that the fingerprints are of, and
   // returns them packed. Those with the addresses of the last call are the
-  // same, since they are held. Under XLA, which can't hold memory, parts of
-  // them are compared.
+  // same if they are held, or under XLA, which can't hold memory, if a sample
+  // of them is. The sample is compared in either case: TensorFlow does not know
+  // who has an address from it. Memory of other libraries is always compared
+  // completely.
   absl::Status Use(const std::string& op, OpCall* call,
                    absl::Span<const Weights> weights, const Pack& pack,
                    std::shared_ptr<const PackedLayer>* packed);
@@ -73,12 +75,10 @@ class FrozenLayer {
   struct Checked {
     const void* data = nullptr;
     std::shared_ptr<const void> held;
-    Fingerprint sample;  // of parts of it, where it is not held
+    Fingerprint sample;
   };
 
-  static Fingerprint SampleOf(const void* data, std::size_t bytes);
-  static bool Unchanged(const Checked& checked, const void* data,
-                        std::size_t bytes);
+  static Fingerprint SampleOf(const void* data, std::size_t bytes, bool held);
 
   absl::Status Check(const std::string& op, const OpCall& call,
                      absl::Span<const Weights> weights);

@@ -34,9 +34,12 @@ class OpCall : public InputShapes {
   virtual void* output(int index) const = 0;
   virtual int64_t output_bytes(int index) const = 0;
 
-  // Keeps the memory of an input from being freed or written to until the
-  // result is destroyed. Null if the caller cannot do that.
+  // Keeps the caller from freeing the memory of an input or writing to it until
+  // the result is destroyed. Null if the caller cannot do that.
   virtual std::shared_ptr<const void> Hold(int index) const = 0;
+  // Whether the memory of an input is known to be another library's, which may
+  // write to it between calls.
+  virtual bool IsForeign(int index) const = 0;
 
   // The rest may be called by several threads at a time.
 

@@ -20,6 +20,7 @@
 #include "cc/kernels/kernel.h"
 #include "cc/kernels/op_call.h"
 #include "cc/ops/op_spec.h"
+#include "tensorflow/core/common_runtime/dma_helper.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/device_base.h"
@@ -66,6 +67,14 @@ class TensorFlowCall final : public OpCall {
 
   std::shared_ptr<const void> Hold(int index) const override {
     return std::make_shared<tensorflow::Tensor>(ctx_->input(index));
+  }
+  // As of a tensor made by tf.experimental.dlpack.from_dlpack, and of slices of
+  // one, and variables.
+  bool IsForeign(int index) const override {
+    Tensor tensor = ctx_->input(index);
+    tensorflow::TensorBuffer* const buffer =
+        tensorflow::DMAHelper::buffer(&tensor);
+    return buffer != nullptr && !buffer->root_buffer()->OwnsMemory();
   }
 
   int num_threads() const override;

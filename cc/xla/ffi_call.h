@@ -53,6 +53,7 @@ class FfiCall : public OpCall {
   int64_t output_bytes(int index) const override;
 
   std::shared_ptr<const void> Hold(int) const override { return nullptr; }
+  bool IsForeign(int) const override { return false; }
 
   bool can_be_cancelled() const override { return false; }
   bool Cancelled() const noexcept override { return false; }

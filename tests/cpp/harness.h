@@ -33,6 +33,10 @@ const char* RunningCase();
 // seed; nothing else changes them.
 Outcome RunCase(const Case& c);
 
+// From now on RunCase gives each case to this function instead of the engine;
+// outputs are zeros, and Compare finds nothing wrong with them.
+void RecordCases(void (*record)(const Case&));
+
 // The inputs, rounded to the case's type.
 std::vector<Tensor> DrawInputs(const Case& c);
 

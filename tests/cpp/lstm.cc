@@ -170,8 +170,8 @@ class Lstm
  public:
   Lstm(const Dims& d, int variant)
       : FamilyOf(d, variant, true),
-        options_(kOptions[variant]),
-        projects_(kProjects[variant]),
+        options_(kOptions[variant % kNumOrders]),
+        projects_(kProjects[variant % kNumOrders]),
         layout_(variant % 2 == 1 ? kLstmIfco : kLstmIcfo) {}
 
   CellSpec Cell() const override {

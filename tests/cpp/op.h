@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/core/activations.h"
 #include "cc/core/argument_members.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
@@ -81,6 +82,7 @@ struct Case {
   bool heap_is_dry = false;
   WeightForm weights;
   bool batch_invariant = false;
+  ActivationOptions activations;
   // Changes the inputs that were drawn; may be empty.
   std::function<void(const std::vector<TensorSpec>&, std::vector<Tensor>*)>
       edit;
@@ -137,6 +139,27 @@ struct Op {
   // All outputs of both calls; nullptr: no op of a forward pass over a
   // sequence.
   NamedArrays (*train)(const TrainingCall&) = nullptr;
+  bool has_activations = false;  // its calls of float may have other ones
+  // Variants after those above, for the fuzzer: every combination of options.
+  int more_variants = 0;
+
+  bool ForwardSequence() const { return train != nullptr; }
+};
+
+// Takes digits off a number, each with a radix of its own, the lowest first.
+class MixedRadix {
+ public:
+  explicit MixedRadix(int number) : number_(number) {}
+
+  int Next(int radix) {
+    const int digit = number_ % radix;
+    number_ /= radix;
+    return digit;
+  }
+  bool NextBool() { return Next(2) == 1; }
+
+ private:
+  int number_;
 };
 
 inline std::vector<Op>& Ops() {

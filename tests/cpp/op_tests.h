@@ -91,6 +91,12 @@ struct OpAndType {
   Type type;
 };
 
+// Whether an output of a training call is saved for backward, and no result.
+inline bool IsSaved(const std::string& name) {
+  return name.find("_grad") == std::string::npos && name != "h" &&
+         name != "h_last" && name != "cs_last";
+}
+
 class OpTest : public ::testing::TestWithParam<OpAndType> {
  protected:
   const Op& op() const { return *GetParam().op; }

@@ -5,10 +5,13 @@
 #ifndef BLOCKRNN_TESTS_CPP_REFERENCE_H_
 #define BLOCKRNN_TESTS_CPP_REFERENCE_H_
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "cc/core/activations.h"
 
 namespace blockrnn::test {
 
@@ -61,12 +64,20 @@ class Sum {
   double scale_ = 0;
 };
 
-// The activations: the ones of the equations, or the identity.
+// The activations: the ones of the equations, others, or the identity.
 struct Activations {
   bool identity = false;
+  ActivationOptions options = {};
 
   Real Gate(const Real& x) const {
     if (identity) return x;
+    if (options.hard_sigmoid > 0) {
+      const Real line = x * Real(options.hard_sigmoid) + Real(0.5);
+      const double scale = std::isinf(line.value) ? 1 : line.scale;
+      // A NaN stays.
+      if (line.value < 0) return {0, scale};
+      return line.value > 1 ? Real(1, scale) : line;
+    }
     const double s = 1 / (1 + std::exp(-x.value));
     // At infinity the slope is 0, and 0 · ∞ is not wanted.
     const double passed = std::isinf(x.value) ? 0 : s * (1 - s) * x.scale;
@@ -74,6 +85,7 @@ struct Activations {
   }
   Real Candidate(const Real& x) const {
     if (identity) return x;
+    if (options.relu) return x.value < 0 ? Real(0, x.scale) : x;
     const double t = std::tanh(x.value);
     const double passed = std::isinf(x.value) ? 0 : (1 - t * t) * x.scale;
     return {t, passed + std::fabs(t)};

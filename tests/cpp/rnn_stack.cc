@@ -52,12 +52,30 @@ constexpr Choice kChoices[] = {
 };
 constexpr int kVariants = sizeof(kChoices) / sizeof(kChoices[0]);
 
+// Variants from kVariants on: all combinations, each with all that a stack has
+// of its own (% 12).
+constexpr int kMoreVariants = 4 * 3 * 2 * 2 * 2 * 2 * 2 * 2 * 12;
+Choice ChoiceOf(int variant) {
+  if (variant < kVariants) return kChoices[variant];
+  MixedRadix digits((variant - kVariants) / 12);
+  Choice choice;
+  choice.mode = static_cast<RnnMode>(digits.Next(4));
+  choice.layers = 1 + digits.Next(3);
+  choice.directions = 1 + digits.Next(2);
+  choice.projected = digits.NextBool() && choice.mode == RnnMode::kLstm;
+  choice.skip_input = digits.NextBool();
+  choice.lengths = digits.NextBool();
+  choice.time_major = digits.NextBool();
+  choice.dropout = digits.NextBool();
+  return choice;
+}
+
 // One call: a choice and its sizes.
 class Stack {
  public:
   Stack(const Dims& d, int variant)
       : dims(d),
-        choice(kChoices[variant]),
+        choice(ChoiceOf(variant)),
         trains(variant % 4 != 3),
         gives_output_grad_(variant % 3 != 2),
         gives_state_grads_(variant % 3 != 1) {
@@ -240,10 +258,10 @@ struct Backward {
 const bool kAdded =
     AddOp({"RNNStack", false, false, kVariants, &Forward::Inputs,
            &Forward::Outputs, nullptr, nullptr, &CallWithType<Forward>, true, 1,
-           &Forward::Prepare}) &&
+           &Forward::Prepare, nullptr, false, kMoreVariants}) &&
     AddOp({"RNNStackGrad", true, false, kVariants, &Backward::Inputs,
            &Backward::Outputs, nullptr, nullptr, &CallWithType<Backward>, true,
-           1, &Backward::Prepare});
+           1, &Backward::Prepare, nullptr, false, kMoreVariants});
 
 }  // namespace
 }  // namespace blockrnn::test

@@ -85,6 +85,27 @@ inline constexpr Order kOrders[] = {
 inline constexpr int kNumOrders = sizeof(kOrders) / sizeof(kOrders[0]);
 inline constexpr int kPlainOrder = 12;  // no step masked, forwards
 
+// Variants from kNumOrders on: all combinations, each with all options that a
+// cell has for the variants above.
+inline constexpr int kOrderCombinations = 6 * 2 * 2 * 2 * 2 * 3 * 2 * 2 * 4 * 5;
+inline constexpr int kMoreVariants = kOrderCombinations * kNumOrders;
+inline Order OrderOf(int variant) {
+  if (variant < kNumOrders) return kOrders[variant];
+  MixedRadix digits(variant / kNumOrders - 1);
+  Order order;
+  order.mask = static_cast<Mask>(digits.Next(6));
+  order.time_major = digits.NextBool();
+  order.backwards = digits.NextBool();
+  order.lengths = digits.NextBool();
+  order.drops = digits.NextBool();
+  order.input = static_cast<Input>(digits.Next(3));
+  order.zones = digits.NextBool();
+  order.by_unit = digits.NextBool();
+  order.want = static_cast<Wants>(digits.Next(4));
+  order.give = static_cast<Gives>(digits.Next(5));
+  return order;
+}
+
 // Shapes that are not split; that are split over rows, within a block of steps
 // and over several blocks, which are short where the input is wide; and that
 // are split over units, the same. step_loop_test.cc checks the splits. In the

@@ -8,7 +8,7 @@ namespace blockrnn::test {
 namespace {
 
 Order OrderOf(int variant, bool has_zoneout, bool has_by_unit) {
-  Order order = kOrders[variant];
+  Order order = test::OrderOf(variant);
   order.zones = order.zones && has_zoneout;
   order.by_unit = order.by_unit && has_by_unit;
   return order;
@@ -234,7 +234,7 @@ std::vector<Tensor> SequenceOutputs(const SequenceFamily& family, const Case& c,
   if (c.weights.kind != WeightForm::kAsDrawn) in.erase("recurrent_dropout");
   SequenceReference reference = {family.Cell(), family.StepsOf(),
                                  family.Width(), c.type,
-                                 Activations{c.HasIdentity()}};
+                                 Activations{c.HasIdentity(), c.activations}};
   reference.precision = c.weights.precision;
   reference.computed = computed;
   reference.cell.rounds_state =

@@ -10,6 +10,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tests/cpp/identity.h"
@@ -176,6 +177,12 @@ class SequenceOptions {
   const StateDraws of_cs_;
 };
 
+template <class Args, class = void>
+struct HasActivations : std::false_type {};
+template <class Args>
+struct HasActivations<Args, decltype(Args::activations, void())>
+    : std::true_type {};
+
 template <class Family>
 struct ForwardCall {
   template <class T>
@@ -185,6 +192,9 @@ struct ForwardCall {
     typename Family::template Forward<T> args;
     options.Fill(family, &args);
     args.batch_invariant = call.of.batch_invariant;
+    if constexpr (HasActivations<decltype(args)>::value) {
+      args.activations = call.of.activations;
+    }
     SetPointers(family.Inputs(), call.inputs.data(), true, &args);
     SetPointers(ForwardOutputs(family), call.outputs.data(), true, &args);
     return RunForward<T, Family::kHasIdentity>(call, args);
@@ -315,8 +325,12 @@ bool AddSequenceOps(const char* forward_name, const char* backward_name) {
   };
   op.call = &CallWithType<ForwardCall<Family>>;
   op.train = &Train<Family>;
+  op.more_variants = kMoreVariants;
+  op.has_activations =
+      HasActivations<typename Family::template Forward<float>>::value;
   AddOp(op);
   op.train = nullptr;
+  op.has_activations = false;
   op.backward = true;
   op.name = backward_name;
   op.exact_steps = Family::kHasIdentity ? 3 : 1;

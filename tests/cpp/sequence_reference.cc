@@ -98,7 +98,8 @@ class Matrix {
     const std::size_t depth = w.size() / columns;
     std::vector<double> q(depth);
     for (int64_t n = 0; n < columns; ++n) {
-      scales_.push_back(Quantise(w.data() + n, depth, columns, q.data()));
+      const Real* const column = depth == 0 ? nullptr : w.data() + n;
+      scales_.push_back(Quantise(column, depth, columns, q.data()));
       for (std::size_t k = 0; k < depth; ++k) w_[k * columns + n] = q[k];
     }
   }

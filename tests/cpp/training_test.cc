@@ -23,7 +23,6 @@ bool CanTrain(const Op& op, Type type) {
 
 class Training : public OpTest {
  protected:
-  // But what was saved.
   void ExpectSameResults(const NamedArrays& got, const NamedArrays& want) {
     for (const auto& [name, array] : want) {
       // NaN is what was not written.
@@ -31,10 +30,6 @@ class Training : public OpTest {
       ASSERT_EQ(array, array) << name;
       EXPECT_EQ(got.at(name), array) << name;
     }
-  }
-  bool IsSaved(const std::string& name) const {
-    return name.find("_grad") == std::string::npos && name != "h" &&
-           name != "h_last" && name != "cs_last";
   }
 };
 INSTANTIATE_TEST_SUITE_P(EveryOp, Training,

@@ -186,7 +186,8 @@ class PackedWeights {
   void CopyTransposed(PanelMemory* memory) {
     const int64_t columns = kGates * units_;
     T* const copy = memory->Take<T>(columns * depth_);
-    if (copy != nullptr && !memory->frozen()) {
+    // Without rows there may be no weights either.
+    if (copy != nullptr && depth_ > 0 && !memory->frozen()) {
       for (int64_t column = 0; column < columns; ++column) {
         const T* const from = view_.w + column * view_.ldw;
         std::copy(from, from + depth_, copy + column * depth_);

@@ -83,6 +83,7 @@ void PackPanels(const WeightView<T>& view, int64_t gate_units, int64_t k,
   constexpr int kWidth = kPanelWidth<P, kGates>;
   constexpr int kDepth = Elements<P>::kDepth;
   const int64_t elements = NumElements<P>(k);
+  if (elements == 0) return;  // and the view may have no address
   for (int gate = 0; gate < kGates; ++gate) {
     const int64_t column = gate * gate_units + unit;
     const auto out = [&](int64_t j) {

@@ -44,8 +44,9 @@ struct WeightView {
   int64_t ldw = 0;  // elements from one row of w to the next
   bool transposed = false;
 
-  // The same from depth k on.
+  // The same from depth k on. An empty matrix has no address.
   WeightView From(int64_t k) const {
+    if (w == nullptr) return *this;
     return {w + (transposed ? k : k * ldw), ldw, transposed};
   }
   WeightView Transpose() const { return {w, ldw, !transposed}; }
