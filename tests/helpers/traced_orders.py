@@ -93,7 +93,7 @@ class Plan(NamedTuple):
     inner: str  # the mode of the function that calls the op
     outside: str  # the mode of the function around it, and whether the derivative is in that
     traced: str  # the inner function: "under" the tape, "before", or before and "compiled"
-    called: str  # "once", "twice", or in another function: twice, "nested", or in a "loop"
+    called: str  # "once", "twice", or in another function: twice, "nested", or a "loop"
 
 
 OUTSIDE = ("eager", "in graph", "in jit", "around graph", "around jit")
@@ -134,7 +134,10 @@ def _composed(model: Model, function: Function, plan: Plan) -> Function:
         state = loop(given) if plan.called == "loop" else after(given, given[model.state])
         return function({**given, model.state: state})
 
-    return several if plan.called == "twice" else _function(plan.inner, several)
+    if plan.called == "twice":
+        return several
+    # XLA has no gradient of a compiled loop that is taken outside of the program.
+    return _function("graph" if plan.called == "loop" else plan.inner, several)
 
 
 def run(model: Model, derivative: Callable, plan: Plan) -> list[tf.Tensor]:
