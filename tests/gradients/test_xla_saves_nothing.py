@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import run_modes, traced_orders
+from helpers.covering import pairwise
 from helpers.traced_orders import CASES, OUTSIDE, Model, Plan
 
 from tf_blockrnn._ops import sequence_util
@@ -109,9 +110,7 @@ def repeated(monkeypatch):
     return types
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "stack lstm"])
-@pytest.mark.parametrize("inner", run_modes.MODES)
-@pytest.mark.parametrize("outside", OUTSIDE)
+@pytest.mark.parametrize("case, inner, outside", pairwise(CASES, run_modes.MODES, OUTSIDE))
 def test_training_repeats_nothing(tfb, repeated, case, inner, outside):
     """Whatever is compiled, if it is traced under the tape; without XLA also if it is not."""
     if inner == "eager" and outside == "around jit":

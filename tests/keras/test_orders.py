@@ -18,19 +18,18 @@ LAYERS = ("LSTM", "GRU", "GRUCell", "LayerNormLSTM", "SimpleRNN")
 
 def _model(layers, name: str) -> keras.Model:
     """One layer of that kind after another; a cell runs in keras.layers.RNN."""
-    arguments = {"reset_after": False} if name == "GRUCell" else {}
-    stack = [getattr(layers, name)(UNITS, **arguments) for _ in range(2)]
     if name == "GRUCell":
-        stack = [keras.layers.RNN(cell, return_sequences=True) for cell in stack]
-    for layer in stack:
-        layer.return_sequences = True
+        cells = [layers.GRUCell(UNITS, reset_after=False) for _ in range(2)]
+        stack = [keras.layers.RNN(cell, return_sequences=True) for cell in cells]
+    else:
+        stack = [getattr(layers, name)(UNITS, return_sequences=True) for _ in range(2)]
     model = keras.Sequential([keras.Input((TIME, INPUT), batch_size=BATCH), *stack])
     randomise(model)
     return model
 
 
-def _loss(tf_model, x):
-    return tf.reduce_mean(tf_model(x) ** 2)
+def _loss(call, x):
+    return tf.reduce_mean(call(x) ** 2)
 
 
 def _by_hand(model, call, mode):
