@@ -59,7 +59,7 @@ def _taking_numbers(function: Callable, op: str) -> Callable:
 
     @functools.wraps(function)
     def call(**arguments: Any) -> Any:
-        return function(**number_attrs.as_text(op, arguments))
+        return function(**arguments | number_attrs.texts(op, arguments))
 
     del call.__wrapped__  # whose signature and help say `string`
     signature = inspect.signature(function)

@@ -65,7 +65,7 @@ def call(op: Callable[..., Any], op_name: str, /, **arguments: Any) -> Any:
     Returns:
       The op's outputs.
     """
-    arguments = number_attrs.as_text(f"BlockRNN>{op_name}", arguments)
+    arguments |= number_attrs.texts(f"BlockRNN>{op_name}", arguments)
     frozen = _scope.get()
     if frozen is None:
         return op(**arguments)

@@ -3,7 +3,7 @@
 TensorFlow has attrs of float32, but none of float64. The shortest text that Python reads as the
 same float keeps all of its bits; a kernel reads it with correct rounding, and rounds it to float32
 unless its tensors are float64 (`ParseNumber` in cc/ops/contract_rules.h, docs/adr/
-0034-exact-scalars.md). TensorFlow's own ops keep its attrs of float32.
+0036-exact-scalars.md). TensorFlow's own ops keep its attrs of float32.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ def is_number(value: Any) -> bool:
     return is_scalar and value.dtype.kind != "b" and np.can_cast(value.dtype, np.float64)
 
 
-def as_text(op: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a generated function, with text for the numbers among them.
+def texts(op: str, given: Mapping[str, Any]) -> dict[str, str]:
+    """The text of the numbers that are given for such attrs, by name.
 
     Args:
       op: the op's full name.
-      attrs: arguments by name, attrs or tensors. None stays, the default of the op.
+      given: arguments of its generated function, by name. None is the op's default.
 
     Raises:
       TypeError: an attr is no number.
       ValueError: an attr is an integer beyond float64.
     """
-    found = dict(attrs)
+    found = {}
     for name in of(op):
-        value = attrs.get(name)
-        if value is not None:
-            # Nearly always a float, and this runs in every call.
-            found[name] = repr(value) if type(value) is float else _text(op, name, value)
+        value = given.get(name)
+        if type(value) is float:  # nearly always
+            found[name] = repr(value)
+        elif value is not None:
+            found[name] = _text(op, name, value)
     return found
 
 

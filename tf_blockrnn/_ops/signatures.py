@@ -61,7 +61,7 @@ def inputs_for(op: str, **given: tf.Tensor | None) -> Any:
 def call(op: str, inputs: Any, attrs: Mapping[str, Any]) -> Any:
     """Calls an op by its full name; its inputs and outputs are namedtuples."""
     function = getattr(_loader.load(), op.replace(">", "_"))
-    attrs = number_attrs.as_text(op, attrs)
+    attrs = {**attrs, **number_attrs.texts(op, attrs)}
     return of(op).outputs._make(function(**inputs._asdict(), **attrs))
 
 
