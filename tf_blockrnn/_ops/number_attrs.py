@@ -3,7 +3,7 @@
 TensorFlow has attrs of float32, but none of float64. The shortest text that Python reads as the
 same float keeps all of its bits; a kernel reads it with correct rounding, and rounds it to float32
 unless its tensors are float64 (`ParseNumber` in cc/ops/contract_rules.h, docs/adr/
-0036-exact-scalars.md). TensorFlow's own ops keep its attrs of float32.
+0034-exact-scalars.md). TensorFlow's own ops keep its attrs of float32.
 """
 
 from __future__ import annotations
