@@ -12,17 +12,22 @@ import contextlib
 import contextvars
 import glob
 import io
+import itertools
+import math
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO
 
 # The largest ratio of deflate, the compression of zip archives and HDF5.
 _MOST_EXPANSION = 1032
 # What any file may have: constants that an ONNX model computes have no bytes in it.
 _LEAST_BOUND = 1 << 28
-# Text in archives and attributes, of which Python's objects are tens of times as large.
-_MOST_TEXT = 1 << 24
+# Text and pickles, of which Python's objects are tens of times as large: of any file, and for each
+# byte of it. Models of Keras may have matrices in their configs.
+_MOST_TEXT, _MOST_TEXT_PER_BYTE = 1 << 22, 8
+# Those of a NumPy array; the product of millions of numbers takes hours.
+MOST_DIMS = 64
 
 # What the file that is being read may still have, in bytes; None outside of files.
 _left: contextvars.ContextVar[int | None] = contextvars.ContextVar("_left", default=None)
@@ -77,19 +82,34 @@ def take(nbytes: int) -> None:
     _left.set(left - nbytes)
 
 
-def check_text(name: str, size: int) -> None:
-    """Refuses text, as JSON, that is larger than that of any model."""
-    if size > _MOST_TEXT:
-        raise ValueError(f"{name} has {size} bytes, more than {_MOST_TEXT}, and is not read")
+def check_text(name: str, size: int, file_size: int) -> None:
+    """Refuses text, as JSON, that is larger than that of any model in a file of this size."""
+    most = max(_MOST_TEXT, _MOST_TEXT_PER_BYTE * file_size)
+    if size > most:
+        raise ValueError(
+            f"{name} has {size} bytes, more than {most}, the most in a file of {file_size} bytes"
+        )
+
+
+def product(dims: Iterable[int]) -> int:
+    """The number of elements of an array; refuses dims that none has."""
+    dims = list(itertools.islice(dims, MOST_DIMS + 1))
+    if len(dims) > MOST_DIMS:
+        raise ValueError(f"the file has an array of more than {MOST_DIMS} dimensions")
+    return math.prod(map(int, dims))
 
 
 # ---- archives
 
 
+def _size_of(archive: zipfile.ZipFile) -> int:
+    return archive.fp.seek(0, os.SEEK_END)
+
+
 def check_members(archive: zipfile.ZipFile) -> None:
     """Refuses an archive that declares more than it can have, or two members of one name."""
     members = archive.infolist()
-    check_expansion(sum(info.file_size for info in members), archive.fp.seek(0, os.SEEK_END))
+    check_expansion(sum(info.file_size for info in members), _size_of(archive))
     names = set()
     for info in members:
         if info.filename in names:
@@ -108,8 +128,8 @@ def open_archive(path: str) -> Iterator[zipfile.ZipFile]:
 
 
 def member_text(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A member that is text."""
-    check_text(name, archive.getinfo(name).file_size)
+    """A member that is text or a pickle."""
+    check_text(name, archive.getinfo(name).file_size, _size_of(archive))
     return archive.read(name)
 
 

@@ -78,12 +78,17 @@ def wrong_source(function: str, expected: str, source: Any) -> TypeError:
     )
 
 
-def first_line(error: Exception) -> str:
+def short(text: str, most: int = 200) -> str:
+    """The text, or its beginning: names in a file, and messages with them, have any length."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the error's type if the message is empty."""
     # str() of a KeyError quotes its text.
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
     lines = str(text).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return short(lines[0], 400) if lines else type(error).__name__
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tf_blockrnn.weights._checks import UnsupportedError, bfloat16, first_line, to_tensor
+from tf_blockrnn.weights._checks import UnsupportedError, bfloat16, first_line, short, to_tensor
 from tf_blockrnn.weights._file_format import (
     FileContents,
     Job,
@@ -18,7 +18,8 @@ from tf_blockrnn.weights._file_format import (
     select,
     stacked,
 )
-from tf_blockrnn.weights._torch_archive import kind_of_archive, open_torch
+from tf_blockrnn.weights._torch_archive import open_torch
+from tf_blockrnn.weights._torch_pickle import CodeError, kind_of
 from tf_blockrnn.weights.haste import NAMES as HASTE_NAMES
 from tf_blockrnn.weights.haste import from_haste
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
@@ -50,18 +51,13 @@ def read_torch(path: str, options: ReadOptions) -> FileContents:
     with contextlib.ExitStack() as stack:
         try:
             found = stack.enter_context(open_torch(path))
-        except OSError:
-            raise
-        except Exception as error:  # whatever a pickle or an archive that is corrupt leads to
-            kind = kind_of_archive(path)
+        except CodeError as error:
             raise ValueError(
-                f"the file is not an intact archive of {kind}: {first_line(error)}"
-                if kind
-                else "the file is not a state dict, torch.save(module.state_dict(), ...), that "
-                f"PyTorch can load without running code: {first_line(error)}"
+                "the file is not a state dict, torch.save(module.state_dict(), ...), that PyTorch "
+                f"can load without running code: {first_line(error)}"
             ) from error
         if not isinstance(found, Mapping):
-            raise ValueError(f"the file has no state dict, but an object of {type(found).__name__}")
+            raise ValueError(f"the file has no state dict, but an object of {kind_of(found)}")
         return read_mapping(found, options, "the file")
 
 
@@ -70,7 +66,11 @@ def read_safetensors(path: str, options: ReadOptions) -> FileContents:
 
     try:
         found = _load_safetensors(path)
-    except (safetensors.SafetensorError, KeyError) as error:
+    except BaseException as error:
+        # A panic of Rust is no Exception, and its class has no public name.
+        is_damage = isinstance(error, (safetensors.SafetensorError, KeyError))
+        if not is_damage and type(error).__name__ != "PanicException":
+            raise
         raise ValueError(
             f"the file is not an intact safetensors file: {first_line(error)}"
         ) from None
@@ -143,10 +143,13 @@ class _Link(NamedTuple):
     key: Any
 
 
-def _path(link: _Link | None) -> str:
+def _path(link: _Link | None, most: int, of: str) -> str:
     keys = []
     while link is not None:
         keys.append(f"{link.key}/")
+        most -= len(keys[-1])
+        if most < 0:
+            raise UsageError(f"the paths to the layers of {of} are too long")
         link = link.before
     return "".join(reversed(keys))
 
@@ -194,10 +197,8 @@ def _places(found: Mapping[Any, Any], of: str) -> dict[str, _Place]:
             if match and (match[3] or _is_of_haste(_Place(state, match[1])))
         }
         if places:
-            by_state.append((_path(link), places))
+            by_state.append((_path(link, left, of), places))
             left -= len(by_state[-1][0])
-            if left < 0:
-                raise UsageError(f"the paths to the layers of {of} are too long")
     return {
         ((where if len(by_state) > 1 else "") + prefix).rstrip("./"): place
         for where, places in by_state
@@ -209,7 +210,7 @@ def _none_error(found: Mapping[Any, Any], of: str) -> ValueError:
     """The error for a mapping without recurrent weights: what it has instead."""
     if foreign := [key for _, state in _state_dicts(found, of) for key in state if is_foreign(key)]:
         return foreign_error(foreign[0])
-    shown = ", ".join(repr(key) for key in list(found)[:_MOST_NAMES])
+    shown = ", ".join(short(repr(key)) for key in list(found)[:_MOST_NAMES])
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
     return UsageError(
         f"{of} has no recurrent layer with PyTorch's names, such as 'rnn.weight_ih_l0', at any "

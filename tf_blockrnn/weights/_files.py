@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tf_blockrnn.weights._bounds import bounded
-from tf_blockrnn.weights._checks import UnsupportedError, first_line
+from tf_blockrnn.weights._checks import UnsupportedError, first_line, short
 from tf_blockrnn.weights._file_format import FileContents, Job, ReadOptions, UsageError, Written
 from tf_blockrnn.weights._file_keras import has_model, read_h5, read_keras, write_keras
 from tf_blockrnn.weights._file_numpy import read_npz, write_cudnn, write_npz
@@ -27,6 +27,9 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _TABLE = bytes.fromhex("57fb808b247547db")
 # The beginning of files that PyTorch wrote before 1.6: the pickle of a number.
 _OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+
+
+_MOST_MESSAGE = 4000  # characters, behind the path
 
 
 class _Source(NamedTuple):
@@ -171,6 +174,7 @@ def read(path: str, options: ReadOptions) -> FileContents:
       UnsupportedError: RecurrentWeights cannot represent the weights.
       OSError: the operating system refuses to read it.
       ModuleNotFoundError: a package that the format needs is missing.
+      MemoryError: there is not enough memory for the weights.
     """
     expected = "a file of weights"
     try:
@@ -199,7 +203,8 @@ def _of_file(path: str, expected: str, error: Exception) -> Exception:
         text = f"its content is corrupt, or not that of {expected}: {text}"
     kinds = UsageError, UnsupportedError, ValueError
     kind = next((one for one in kinds if isinstance(error, one)), ValueError)
-    return kind(text if text.startswith(f"{path}: ") else f"{path}: {text}")
+    text = text.removeprefix(f"{path}: ")
+    return kind(f"{path}: {short(text, _MOST_MESSAGE)}")
 
 
 def write(to: str, job: Job) -> Written:

@@ -10,12 +10,14 @@ import math
 import os
 from typing import IO, Any
 
-from tf_blockrnn.weights._bounds import check_expansion
+import numpy as np
+
+from tf_blockrnn.weights._bounds import check_expansion, take
 
 _HEAP = b"GCOL\x01"
 _LEAST_HEAP = 4096
 _PART = 1 << 24
-# Of texts whose lengths a list of them does not have: all may be one and the same in the file.
+# In one attribute: all may be one and the same in the file, and are counted when they are read.
 _MOST_TEXTS = 1 << 10
 _MOST_GROUPS = 100
 
@@ -70,6 +72,7 @@ def check_links(file: Any) -> None:
     from h5py import h5l
 
     def visit(name: bytes, link: Any) -> str | None:
+        take(len(name))  # all paths may begin with the same long names
         if link.type not in (h5l.TYPE_HARD, h5l.TYPE_SOFT):
             return f"{text(name)} is a link to another file, which is not read"
         if name.count(b"/") >= _MOST_GROUPS:
@@ -110,6 +113,11 @@ def attribute(one: Any, name: str, default: Any = None) -> Any:
     found = one.attrs.get_id(name)
     number = math.prod(found.shape or ())
     check_expansion(number * found.dtype.itemsize, one.file.id.get_filesize())
+    take(number * found.dtype.itemsize)
     if found.dtype.hasobject and number > _MOST_TEXTS:
         raise ValueError(f"the attribute {name} has {number} texts, more than {_MOST_TEXTS}")
-    return one.attrs[name]
+    value = one.attrs[name]
+    if found.dtype.hasobject:
+        texts = [value] if isinstance(value, (str, bytes)) else np.ravel(value)
+        take(sum(len(each) for each in texts if isinstance(each, (str, bytes))))
+    return value

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +50,7 @@ def keras_model(path: str) -> Iterator[ConfigLayer]:
             file = stack.enter_context(open_h5(path))
             version = version_of(attribute(file, "keras_version", ""))
             config = attribute(file, "model_config", "")
-            check_text("model_config", len(config))
+            check_text("model_config", len(config), os.path.getsize(path))
             model = ConfigLayer(json.loads(config), "", version)
             _add_named_arrays(model, file["model_weights"])
         else:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tf_blockrnn.weights._bounds import product
 from tf_blockrnn.weights._checks import first_line
 
 if TYPE_CHECKING:
@@ -317,12 +318,12 @@ _COUNTS: dict[str, Callable[[onnx.NodeProto, Sequence[np.ndarray]], int]] = {
     **dict.fromkeys(_ELEMENTWISE, _broadcast),
     "Concat": _sum_of_sizes,
     "Constant": lambda node, inputs: node.ByteSize(),
-    "ConstantOfShape": lambda node, inputs: math.prod(map(int, inputs[0])),
+    "ConstantOfShape": lambda node, inputs: product(inputs[0]),
     "Dropout": _dropout,
     "Expand": _expanded,
     "Gather": _gathered,
     "Split": _split,
-    "Tile": lambda node, inputs: inputs[0].size * math.prod(map(int, inputs[1])),
+    "Tile": lambda node, inputs: inputs[0].size * product(inputs[1]),
 }
 
 
@@ -352,7 +353,7 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
                 dim.dim_param = f"{info.name}:{number}"
     inputs = {info.name for info in graph.input}
     for tensor in source.initializer:
-        if math.prod(tensor.dims) <= 1 << 10:
+        if product(tensor.dims) <= 1 << 10:
             graph.initializer.append(tensor)
         elif tensor.name not in inputs:
             info = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)

@@ -73,6 +73,7 @@ def read(
       UnsupportedError: `RecurrentWeights` cannot represent the layers.
       ModuleNotFoundError: a package that the form needs is missing.
       OSError: the operating system refuses to read the file.
+      MemoryError: there is not enough memory for the weights.
 
     Warns:
       AssumptionWarning: for each assumption.

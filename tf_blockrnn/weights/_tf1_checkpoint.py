@@ -111,10 +111,10 @@ def _reader(path: str) -> Any:
     import tensorflow as tf
 
     if os.path.isdir(path):
-        latest, folder = tf.train.latest_checkpoint(path), os.path.abspath(path)
+        latest, folder = tf.train.latest_checkpoint(path), os.path.realpath(path)
         if latest is None:
             raise ValueError(f"{path}: the folder has no checkpoint that is complete")
-        if os.path.dirname(os.path.abspath(latest)) != folder:
+        if os.path.realpath(os.path.dirname(latest)) != folder:
             raise ValueError(f"{path}: the folder names a checkpoint that is not in it, {latest}")
         path = latest
     with intact("TensorFlow checkpoint", LookupError, ValueError):

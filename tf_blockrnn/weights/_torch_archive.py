@@ -15,10 +15,11 @@ import json
 import mmap
 import zipfile
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
-from tf_blockrnn.weights._bounds import member_text, open_archive
-from tf_blockrnn.weights._torch_pickle import Global, load, state_dict_of
+from tf_blockrnn.weights._bounds import check_members, member_text
+from tf_blockrnn.weights._checks import UnsupportedError, first_line
+from tf_blockrnn.weights._torch_pickle import CodeError, Global, load, not_read, state_dict_of
 from tf_blockrnn.weights._torch_storage import STORAGES, Storage, StoredTensor
 
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001
@@ -26,37 +27,58 @@ _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001
 _EXPORTED_TYPES = {6: "float16", 7: "float32", 8: "float64", 13: "bfloat16"}
 
 
-def kind_of_archive(path: str) -> str | None:
-    """What a zip archive is of, "torch.export" or "TorchScript"; None for others."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            names = [name.partition("/")[2] for name in file.namelist()]
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return None
+@contextlib.contextmanager
+def open_torch(path: str) -> Iterator[Any]:
+    """What a file holds; of TorchScript and torch.export a state dict.
+
+    It has StoredTensors, which can be read until the context ends.
+
+    Raises:
+      CodeError: it names what would be imported or called.
+      UnsupportedError: it has a form that is not read.
+      OSError: the operating system refuses to read it.
+      ValueError: it is corrupt.
+    """
+    what = "PyTorch file"
+    with contextlib.ExitStack() as stack:
+        try:
+            if zipfile.is_zipfile(path):
+                archive = stack.enter_context(zipfile.ZipFile(path))
+                kind = _kind_of(archive)
+                what = f"archive of {kind}" if kind else what
+                check_members(archive)
+                if kind == "torch.export":
+                    found = _exported(archive)
+                else:
+                    found = _pickled(archive)
+                    found = state_dict_of(found) if kind else found
+            else:
+                file = stack.enter_context(open(path, "rb"))
+                found = _legacy(stack.enter_context(_mapped(file)))
+        except (CodeError, UnsupportedError):
+            raise
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise ValueError(f"the file is not an intact {what}: {first_line(error)}") from error
+        except (MemoryError, ImportError):
+            raise
+        except Exception as error:  # whatever a pickle or an archive that is corrupt leads to
+            raise ValueError(f"the file is not an intact {what}: {first_line(error)}") from error
+        yield found
+
+
+def _kind_of(archive: zipfile.ZipFile) -> str | None:
+    """What an archive is of, "torch.export" or "TorchScript"; None for others."""
+    names = [name.partition("/")[2] for name in archive.namelist()]
     if "archive_format" in names:
         return "torch.export"
     has_code = "constants.pkl" in names and any(name.startswith("code/") for name in names)
     return "TorchScript" if has_code else None
 
 
-@contextlib.contextmanager
-def open_torch(path: str) -> Iterator[Any]:
-    """What a file holds; of TorchScript and torch.export a state dict.
-
-    It has StoredTensors, which can be read until the context ends.
-    """
-    if not zipfile.is_zipfile(path):
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield _legacy(data)
-        return
-    kind = kind_of_archive(path)
-    with open_archive(path) as archive:
-        if kind == "torch.export":
-            yield _exported(archive)
-        elif kind == "TorchScript":
-            yield state_dict_of(_pickled(archive))
-        else:
-            yield _pickled(archive)
+def _mapped(file: IO[bytes]) -> mmap.mmap:
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _storage(pid: tuple[Any, ...]) -> tuple[str, str | None, str, int, Any]:
@@ -64,7 +86,7 @@ def _storage(pid: tuple[Any, ...]) -> tuple[str, str | None, str, int, Any]:
     name, kind, key, _, size, *rest = pid
     name, key = (one.decode() if isinstance(one, bytes) else one for one in (name, key))
     is_storage = name == "storage" and isinstance(kind, Global) and isinstance(key, str)
-    if not is_storage or type(size) is not int or size < 0:
+    if not is_storage or type(size) is not int or not 0 <= size < 1 << 63:
         raise ValueError("it refers to something else than a storage")
     return key, STORAGES.get(kind.name), size, rest
 
@@ -86,8 +108,8 @@ def _pickled(archive: zipfile.ZipFile) -> Any:
             raise ValueError(f"its storage {key!r} has another size than its tensors")
         return storages.setdefault(f"{kind} {key}", one)
 
-    member = archive.getinfo(f"{folder}data.pkl")
-    return load(io.BytesIO(archive.read(member)), member.file_size, storage)
+    data = member_text(archive, f"{folder}data.pkl")
+    return load(io.BytesIO(data), len(data), storage)
 
 
 def _legacy(data: mmap.mmap) -> Any:
@@ -98,9 +120,9 @@ def _legacy(data: mmap.mmap) -> Any:
     def storage(pid: tuple[Any, ...]) -> Storage | None:
         key, kind, size, view = _storage(pid)
         if any(one is not None for one in view):
-            raise ValueError("it has views of storages, as PyTorch before 0.4 wrote them")
+            raise not_read("views of storages, as PyTorch before 0.4 wrote them,")
         if kind is None:
-            raise ValueError("it has tensors of a type that is not read")
+            raise not_read(f"tensors of the type {pid[1]}")
 
         def read() -> bytes:
             return data[places[key] : places[key] + size * storages[key].item_bytes]
@@ -114,7 +136,7 @@ def _legacy(data: mmap.mmap) -> Any:
     if load(data, size, plain) != _MAGIC or load(data, size, plain) != _VERSION:
         raise ValueError("it does not begin as PyTorch's files")
     if not load(data, size, plain)["little_endian"]:
-        raise ValueError("it was written by a machine with another order of bytes")
+        raise not_read("numbers of a machine with another order of bytes")
     found = load(data, size, storage)
     keys = load(data, size, plain)
     place = data.tell()
@@ -132,7 +154,7 @@ def _exported(archive: zipfile.ZipFile) -> dict[str, StoredTensor]:
     members = {name.partition("/")[2]: name for name in archive.namelist()}
     listed = members.get("data/weights/model_weights_config.json")
     if listed is None:
-        raise ValueError("it has no list of weights, as those of PyTorch before 2.9")
+        raise not_read("no list of weights, as those of torch.export before PyTorch 2.9")
     found = {}
     for name, one in json.loads(member_text(archive, listed))["config"].items():
         meta = one["tensor_meta"]

@@ -2,23 +2,38 @@
 
 `load` interprets the opcodes of state dicts, checkpoints and TorchScript modules. A global is a
 name here, never an object of Python: the few functions that rebuild tensors and dicts are those of
-this module, and a pickle with another name is refused. The reader has no recursion, and makes no
-object larger than the bytes of the pickle that describe it.
+this module, and a pickle with another name is refused. The reader has no recursion. A byte of a
+pickle may become an object of some hundred bytes: what calls `load` bounds the size of the pickle.
 
 Source: the table of opcodes in Python's `pickletools`, and `torch/_utils.py`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import pickletools
 import re
 from collections.abc import Callable
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
+from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._torch_storage import Storage, StoredTensor
 
 
-class Global(NamedTuple):
+class CodeError(ValueError):
+    """A pickle names what is not known, which would be imported or called."""
+
+
+def not_read(what: str) -> UnsupportedError:
+    """The error for an intact file that this reader does not support."""
+    return UnsupportedError(
+        f"the file has {what}, which is not read: load it with PyTorch and save the state dict of "
+        "the module alone, torch.save(module.state_dict(), ...)"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Global:
     """The name of a class, a function or a type."""
 
     module: str
@@ -34,8 +49,22 @@ class Described:
     state is what the pickle sets it to, such as the attributes by name.
     """
 
+    __slots__ = ("of", "state")
+
     def __init__(self, of: Any, state: Any = None):
         self.of, self.state = of, state
+
+    def __repr__(self) -> str:
+        return f"<{self.of}>"
+
+
+def kind_of(value: Any) -> str:
+    """The type of the object that a pickle describes, by its public name."""
+    if isinstance(value, StoredTensor):
+        return "torch.Tensor"
+    if isinstance(value, Storage):
+        return "torch.storage.TypedStorage"
+    return str(value.of) if isinstance(value, Described) else type(value).__name__
 
 
 # What a file of weights may name: what PyTorch's own reader of such files knows.
@@ -49,9 +78,10 @@ _KNOWN = re.compile(
 )
 
 _LITERALS = {
-    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"),
     *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "UNICODE"),
     *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES8"),
+    "BYTEARRAY8",
 }
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None,
@@ -63,6 +93,7 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
     "EMPTY_SET": list,  # which needs no hashes
 }
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_INT = Global("builtins", "int")
 
 
 def load(file: IO[bytes], size: int, storage: Callable[[tuple[Any, ...]], Storage]) -> Any:
@@ -91,7 +122,9 @@ class _Machine:
     def run(self, file: IO[bytes]) -> Any:
         for opcode, argument, _ in pickletools.genops(file):
             name = opcode.name
-            if name in _LITERALS:
+            if name == "LONG4":  # of more than 255 bytes: its hash and products would take long
+                self._stack.append(Described(_INT))
+            elif name in _LITERALS:
                 self._stack.append(argument)
             elif name in _CONSTANTS:
                 self._stack.append(_CONSTANTS[name]())
@@ -134,7 +167,7 @@ class _Machine:
         elif name == "BINPERSID":
             stack.append(self._storage(_of_type(stack.pop(), tuple)))
         else:
-            raise ValueError(f"it has the opcode {name}, which pickles of PyTorch have not")
+            raise not_read(f"the opcode {name} of pickles")
 
     def _items(self) -> list[Any]:
         items, self._stack = self._stack, self._below.pop()
@@ -150,9 +183,9 @@ class _Machine:
                 raise ValueError("it has more items than bytes")
             return _set({}, pairs)
         if function.module == "torch._utils" and name in ("_rebuild_tensor", "_rebuild_tensor_v2"):
-            storage, *place = arguments[:4]
+            storage, offset, shape, strides, *more = arguments
             if isinstance(storage, Storage):
-                return StoredTensor(storage, *place)
+                return StoredTensor(storage, offset, shape, strides, *more[2:3])
         if name in _RETURNS_FIRST and arguments:
             return arguments[0]
         if name == "_rebuild_from_type_v2":
@@ -172,23 +205,39 @@ _RETURNS_FIRST = {
 
 def _of_type(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise ValueError(f"it has {type(value).__name__} for {kind.__name__}")
+        raise ValueError(f"it has {kind_of(value)} for {kind.__name__}")
     return value
 
 
 def _allowed(name: Global) -> Global:
     if _KNOWN.fullmatch(str(name)):
         return name
-    raise ValueError(f"it names {name}")
+    raise CodeError(f"it names {name}")
 
 
 def _set(target: dict[Any, Any], pairs: Any) -> dict[Any, Any]:
-    for key, value in pairs:
-        # The hash of tuples in one another is recursive, and not guarded.
-        if isinstance(key, tuple) and any(isinstance(one, tuple) for one in key):
-            raise ValueError("it has a key of tuples in a tuple")
-        target[key] = value
+    target.update((_key(key), value) for key, value in pairs)
     return target
+
+
+_MOST_KEY = 1000  # items and characters in a key that is a tuple
+_TUPLE = Global("builtins", "tuple")
+
+
+def _key(key: Any) -> Any:
+    """A key of a dict; another object for a large tuple, which no name of weights is.
+
+    The hash of tuples in one another is recursive, and may visit one of them very often.
+    """
+    pending, left = [key] if isinstance(key, tuple) else [], _MOST_KEY
+    while pending:
+        one = pending.pop()
+        left -= 1 + (len(one) if isinstance(one, (str, bytes, tuple)) else 0)
+        if left < 0:
+            return Described(_TUPLE)
+        if isinstance(one, tuple):
+            pending += one
+    return key
 
 
 # ---- TorchScript

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._bounds import take
-from tf_blockrnn.weights._checks import bfloat16
+from tf_blockrnn.weights._bounds import MOST_DIMS, take
+from tf_blockrnn.weights._checks import UnsupportedError, bfloat16
 
-# The types of PyTorch's storages that NumPy has too, and bfloat16.
+# The types of PyTorch's storages in NumPy. Those that only PyTorch has are bytes without a type:
+# in files of one storage after another their sizes are needed to find the next ones.
 STORAGES = {
     "HalfStorage": "float16",
     "BFloat16Storage": "bfloat16",
@@ -26,6 +27,12 @@ STORAGES = {
     "BoolStorage": "bool",
     "ComplexFloatStorage": "complex64",
     "ComplexDoubleStorage": "complex128",
+    "QInt8Storage": "V1",
+    "QUInt8Storage": "V1",
+    "QUInt4x2Storage": "V1",
+    "QUInt2x4Storage": "V1",
+    "QInt32Storage": "V4",
+    "UntypedStorage": "V1",
 }
 
 
@@ -61,28 +68,57 @@ class Storage:
 
 
 def _sizes(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, (tuple, list)) or not all(type(n) is int and n >= 0 for n in values):
+    if not isinstance(values, (tuple, list)) or len(values) > MOST_DIMS:
+        raise ValueError("a tensor has sizes that are no sizes")
+    # The sizes of PyTorch have 63 bits, and products of larger ones could take forever.
+    if not all(type(n) is int and 0 <= n < 1 << 63 for n in values):
         raise ValueError("a tensor has sizes that are no sizes")
     return tuple(values)
 
 
 class StoredTensor:
-    """A tensor in a storage, which np.asarray reads."""
+    """A tensor in a storage, which np.asarray checks and reads.
 
-    def __init__(self, storage: Storage, offset: int, shape: Sequence[int], strides: Sequence[int]):
-        (offset,), shape, strides = _sizes([offset]), _sizes(shape), _sizes(strides)
-        last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
-        if math.prod(shape) and offset + last >= storage.size:
-            raise ValueError(f"a tensor {list(shape)} is not in its storage of {storage.size}")
-        self._storage, self._offset, self.shape, self._strides = storage, offset, shape, strides
+    Args:
+      storage: where its elements are.
+      offset, shape, strides: its place there, in elements.
+      metadata: what is to be done with the elements, {"neg": True} or {"conj": True}.
+    """
+
+    __slots__ = ("_metadata", "_offset", "_shape", "_storage", "_strides")
+
+    def __init__(
+        self,
+        storage: Storage,
+        offset: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        metadata: Any = None,
+    ):
+        self._storage, self._metadata = storage, metadata
+        self._offset, self._shape, self._strides = offset, shape, strides
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         del copy  # a new array it is
-        storage = self._storage
-        take(math.prod(self.shape) * storage.item_bytes)
-        steps = [step * storage.item_bytes for step in self._strides]
-        rest = storage.elements[self._offset :]
-        if not math.prod(self.shape):
-            return np.zeros(self.shape, rest.dtype)
-        view = np.lib.stride_tricks.as_strided(rest, self.shape, steps, writeable=False)
-        return np.array(view, dtype or rest.dtype)
+        storage, metadata = self._storage, self._metadata or {}
+        (offset,), shape, strides = map(_sizes, ([self._offset], self._shape, self._strides))
+        if not isinstance(metadata, dict) or not metadata.keys() <= {"neg", "conj"}:
+            raise UnsupportedError(
+                "a tensor has metadata of another device: save the state dict of the module after "
+                "module.cpu()"
+            )
+        last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        size = math.prod(shape)
+        if size and offset + last >= storage.size:
+            raise ValueError(f"a tensor {list(shape)} is not in its storage of {storage.size}")
+        take(size * storage.item_bytes)
+        steps = [step * storage.item_bytes for step in strides]
+        rest = storage.elements[offset:]
+        if not size:
+            return np.zeros(shape, rest.dtype)
+        view = np.lib.stride_tricks.as_strided(rest, shape, steps, writeable=False)
+        found = np.array(view, dtype or rest.dtype)
+        for name, function in (("neg", np.negative), ("conj", np.conjugate)):
+            if metadata.get(name):
+                function(found, out=found)
+        return found
