@@ -45,7 +45,7 @@ FAILURES = {
     "broken.keras out.npz --to npz": "broken.keras: ",
     "broken.h5 out.npz --to npz": "broken.h5: ",
     "broken out.npz --to npz --cell GRUCell": "broken: ",
-    "broken.pt out.npz --to npz": "broken.pt: the file is not a state dict",
+    "broken.pt out.npz --to npz": "broken.pt: the file is not an intact PyTorch file",
     "broken.onnx out.npz --to npz": "broken.onnx: the file is not an ONNX model",
     "list.pt out.npz --to npz": "list.pt: the file has no state dict, but an object of list",
     "ints.pt out.npz --to npz": "ints.pt: w_x must be of the type float16, .*, got int64",
@@ -56,7 +56,7 @@ FAILURES = {
     "bfloat16.npz out.npy --to cudnn": "an .npy file cannot store bfloat16",
     "torn.onnx out.npz --to npz": "torn.onnx: .*gone.bin",
     "empty.keras out.npz --to npz": "empty.keras: .* not an intact Keras model: .*config.json",
-    "empty.pt out.npz --to npz": "empty.pt: the file is not a state dict, .*: cannot mmap",
+    "empty.pt out.npz --to npz": "empty.pt: the file is not an intact PyTorch file: cannot mmap",
 }
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import pathlib
 import zipfile
+from unittest import mock
 
 import onnx
 import pytest
+import safetensors.numpy
+import tensorflow as tf
 from helpers.tf1_tables import bundle, entry, field, shape
 from onnx import TensorProto, helper
 
@@ -65,7 +68,7 @@ def test_pickles_that_call_functions(tmp_path, monkeypatch):
                     refused(path, f"it names {'.'.join(call.split())}")
         inst = b"(i%b\n%b\n." % (module, name)
         archive("new.pt", inst)
-        refused("new.pt", "it has the opcode INST")
+        refused("new.pt", "has the opcode INST of pickles, which is not read: load it with PyT")
     assert sorted(os.listdir()) == ["new.pt", "old.pt", "plain.pt", "script.pt"]
 
 
@@ -97,21 +100,25 @@ MANY = [(b"weight_%s_l%d" % (kind, n), b"h\1") for n in range(99) for kind in (b
         (named((W_X, tensor([3], [2**62]))), "is not in its storage"),
         (named((W_X, tensor([-3]))), "sizes that are no sizes"),
         (named((W_X, tensor([3], offset=-1))), "sizes that are no sizes"),
-        (named((W_X, tensor([0, 2**62], [1, 1])), (W_H, ONE)), "weight_ih_l0 must have|too big"),
-        (named((W_X, tensor([1] * 99)), (W_H, ONE)), "dimension"),
-        (named((W_X, ONE[:-40])), "not a state dict"),
+        (named((W_X, tensor([0, 2**62], [1, 1])), (W_H, ONE)), "weight_ih_l0 must have the shape"),
+        (named((W_X, tensor([1] * 99)), (W_H, ONE)), "sizes that are no sizes"),
+        (named((b"a" * 10**7, b"N")), "^.{,500}$"),
+        (named((W_X, ONE[:-40])), "not an intact PyTorch file"),
         # One tensor, counted as often as it is used.
         (named((b"one", tensor([2**18, 12]) + b"q\1"), *MANY), "more than 1032 times its size"),
         (b"\x80\2]q\0h\0a.", "no state dict, but an object of list"),
         (b"\x80\2}q\0X\1\0\0\0ah\0s.", "no recurrent layer"),
         (b"\x80\2}r\xff\xff\xff\x7f.", "no recurrent layer"),
         (b"\x80\2" + b"(" * 10**6 + b"t" * 10**6 + b".", "an object of tuple"),
-        (b"\x80\2}" + b")" + b"\x85" * 10**6 + b"Ns.", "a key of tuples in a tuple"),
+        (b"\x80\2}" + b")" + b"\x85" * 10**6 + b"Ns.", "its keys are <builtins.tuple>"),
         (b"\x80\2}]Ns.", "unhashable"),
-        (b"\x80\2\x8b\xff\xff\xff\x7f1.", "not a state dict"),
-        (b"\x80\2X\xff\xff\xff\xff1.", "not a state dict"),
-        (b"\x80\4\x8e" + b"\xff" * 8 + b"1.", "not a state dict"),
-        (b"\x80\2ctorch._tensor\n_rebuild_from_type_v2\nq\0(h\0NNNtR.", "object of Described"),
+        (b"\x80\2\x8b\xff\xff\xff\x7f1.", "not an intact PyTorch file"),
+        (b"\x80\2X\xff\xff\xff\xff1.", "not an intact PyTorch file"),
+        (b"\x80\4\x8e" + b"\xff" * 8 + b"1.", "not an intact PyTorch file"),
+        (
+            b"\x80\2ctorch._tensor\n_rebuild_from_type_v2\nq\0(h\0NNNtR.",
+            "an object of torch._tensor._rebuild_from_type_v2",
+        ),
     ],
     ids=str,
 )
@@ -158,6 +165,16 @@ def test_headers_of_safetensors(header, tmp_path):
         refused(path, "not an intact safetensors file")
 
 
+@pytest.mark.parametrize("raised", ["PanicException", "KeyboardInterrupt"])
+def test_panics_of_rust(raised, monkeypatch):
+    """A panic is an exception of the file; others that are no Exception are not."""
+    error = type(raised, (BaseException,), {})("index out of bounds")
+    monkeypatch.setattr(safetensors.numpy, "load_file", mock.Mock(side_effect=error))
+    with pytest.raises(BaseException, match="index out of bounds") as found:
+        weights.read(FILES / "torch_bfloat16.safetensors")
+    assert isinstance(found.value, ValueError) == (raised == "PanicException")
+
+
 # ---- TensorFlow 1
 
 
@@ -185,7 +202,7 @@ def test_checkpoints_of_impossible_tensors(kernel, tmp_path):
     index = bundle([(names[0], entry(shape(12), 0, 48)), (names[1], kernel)])
     (tmp_path / "m.index").write_bytes(index)
     (tmp_path / "m.data-00000-of-00001").write_bytes(bytes(288))
-    refused(tmp_path / "m", "not an intact TensorFlow checkpoint|declares", cell="LSTMCell")
+    refused(tmp_path / "m", "not an intact TensorFlow checkpoint", cell="LSTMCell")
 
 
 def test_a_folder_whose_checkpoint_is_elsewhere(tmp_path):
@@ -195,6 +212,21 @@ def test_a_folder_whose_checkpoint_is_elsewhere(tmp_path):
     refused(tmp_path / "in", "names a checkpoint that is not in it", cell="LSTMCell")
     (tmp_path / "in" / "checkpoint").write_text("{" * 10**5)
     refused(tmp_path / "in", "no checkpoint", cell="LSTMCell")
+
+
+def test_a_folder_by_a_symbolic_link(tmp_path):
+    folder, link, prefix = tmp_path / "in", tmp_path / "link", str(tmp_path / "in" / "m")
+    folder.mkdir()
+    link.symlink_to(folder)
+    names = [f"rnn/lstm_cell/{name}" for name in ("kernel", "bias")]
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=names,
+        shape_and_slices=["", ""],
+        tensors=[tf.ones([5, 12]), tf.ones([12])],
+    )
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "{prefix}"')
+    assert weights.read(link, cell="LSTMCell") == weights.read(prefix, cell="LSTMCell")
 
 
 # ---- ONNX
@@ -233,7 +265,7 @@ DOUBLING = [
         ([function("f", in_body(call("f")))], "calls itself"),
         ([function("f", call("f")), function("f", call("Identity", ""))], "two functions of one"),
         ([function(f"f{n}", call(f"f{n + 1}")) for n in range(200)], "calls itself"),
-        ([function("f", call("g", "own:f")), function("f:g", call("f"))], "calls itself|no recurr"),
+        ([function("f", call("g", "own:f")), function("f:g", call("f"))], "calls itself"),
         ([*DOUBLING, function("f0", call("Identity", ""))], "the functions of the model make"),
     ],
     ids=[*("itself", "each_other", "in_a_body", "twice", "long", "colons", "doubling")],
@@ -296,7 +328,7 @@ def test_graphs_in_one_another(tmp_path):
     (tmp_path / "m.onnx").write_bytes(deep(10))
     refused(tmp_path / "m.onnx", "no recurrent node")
     (tmp_path / "m.onnx").write_bytes(deep(10**4))
-    refused(tmp_path / "m.onnx", "is not an ONNX model|content is none of")
+    refused(tmp_path / "m.onnx", "is not an ONNX model")
 
 
 def test_arrays_of_all_layers_are_counted(tmp_path, monkeypatch):

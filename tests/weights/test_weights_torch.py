@@ -217,6 +217,9 @@ def test_subclasses_that_compute_something_else():
     assert weights.from_torch(Negated(3, 4).state_dict()).cell == "lstm"
 
 
+QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2)
+
+
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_files_of_any_form_are_read_bit_for_bit(protocol, zipped, tmp_path):
@@ -233,8 +236,22 @@ def test_files_of_any_form_are_read_bit_for_bit(protocol, zipped, tmp_path):
         {name: one.expand(1, *one.shape)[0] for name, one in state.items()},
     ]
     others = [torch.Size([2]), torch.float32, torch.device("cpu"), {1, 2}, 1j, b"b", 2**99, None]
+    others += [{("a", torch.float32): 1, (("a",), 1): 2}, bytearray(b"b"), 2**4000]
+    others += [torch.ones(3).to(getattr(torch, name)) for name in ("float8_e5m2", "complex32")]
+    others += [torch.quantize_per_tensor(torch.ones(3), 0.1, 0, kind) for kind in QUANTIZED]
     path, save = tmp_path / "m.pt", {"_use_new_zipfile_serialization": zipped}
     for form in forms:
         torch.save({"others": others, "state": form}, path, pickle_protocol=protocol, **save)
         with pytest.warns(weights.AssumptionWarning):
             assert weights.read(path) == given
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_views_whose_elements_are_negated(zipped, tmp_path):
+    """PyTorch stores their elements as they are, and the negation beside them."""
+    state, path = torch.nn.LSTM(3, 4).state_dict(), tmp_path / "m.pt"
+    view = torch.complex(state["weight_ih_l0"], -state["weight_ih_l0"]).conj().imag
+    assert view.is_neg()
+    torch.save({**state, "weight_ih_l0": view}, path, _use_new_zipfile_serialization=zipped)
+    with pytest.warns(weights.AssumptionWarning):
+        assert weights.read(path) == weights.from_torch(state)

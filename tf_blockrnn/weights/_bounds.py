@@ -69,14 +69,14 @@ def allow(size: int) -> None:
         _left.set(left + _MOST_EXPANSION * size)
 
 
-def take(nbytes: int) -> None:
-    """Counts an array that is about to be made; refuses one that the file cannot have."""
+def take(nbytes: int, what: str = "arrays") -> None:
+    """Counts an array or text that is about to be made; refuses one that no file can have."""
     left = _left.get()
     if left is None:
         return
     if nbytes > left:
         raise ValueError(
-            f"the file makes arrays of more than {_MOST_EXPANSION} times its size: the next one "
+            f"the file makes {what} of more than {_MOST_EXPANSION} times its size: the next one "
             f"has {nbytes} bytes"
         )
     _left.set(left - nbytes)

@@ -18,7 +18,7 @@ _HEAP = b"GCOL\x01"
 _LEAST_HEAP = 4096
 _PART = 1 << 24
 # In one attribute: all may be one and the same in the file, and are counted when they are read.
-_MOST_TEXTS = 1 << 10
+_MOST_TEXTS = 1 << 8
 _MOST_GROUPS = 100
 
 
@@ -72,7 +72,7 @@ def check_links(file: Any) -> None:
     from h5py import h5l
 
     def visit(name: bytes, link: Any) -> str | None:
-        take(len(name))  # all paths may begin with the same long names
+        take(len(name), "paths")  # all paths may begin with the same long names
         if link.type not in (h5l.TYPE_HARD, h5l.TYPE_SOFT):
             return f"{text(name)} is a link to another file, which is not read"
         if name.count(b"/") >= _MOST_GROUPS:
@@ -119,5 +119,5 @@ def attribute(one: Any, name: str, default: Any = None) -> Any:
     value = one.attrs[name]
     if found.dtype.hasobject:
         texts = [value] if isinstance(value, (str, bytes)) else np.ravel(value)
-        take(sum(len(each) for each in texts if isinstance(each, (str, bytes))))
+        take(sum(len(each) for each in texts if isinstance(each, (str, bytes))), "texts")
     return value

@@ -139,11 +139,12 @@ def _table(path: str) -> Iterator[tuple[bytes, bytes]]:
 
 def _shape(data: bytes) -> list[int]:
     fields = _fields(data)
-    dims = [_last(_fields(one), 1) for one in fields.get(2, [])]
-    # TensorFlow aborts where a product of dims overflows, also beside a dim of zero. That of
-    # millions of dims would take hours.
-    is_none = _last(fields, 3) or len(dims) > _MOST_RANK
-    if is_none or math.prod(max(n, 1) for n in dims) >= 1 << 62:
+    dims = fields.get(2, [])
+    if _last(fields, 3) or len(dims) > _MOST_RANK:
+        raise ValueError("a tensor has a shape that is none")
+    dims = [_last(_fields(one), 1) for one in dims]
+    # TensorFlow aborts where a product of dims overflows, also beside a dim of zero.
+    if math.prod(max(n, 1) for n in dims) >= 1 << 62:
         raise ValueError("a tensor has a shape that is none")
     return dims
 

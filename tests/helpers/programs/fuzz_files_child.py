@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Iterator
 
 from helpers import file_mutations
+from helpers.file_limits import memory, most_memory
 from helpers.file_mutations import Sample
 from tf_blockrnn import weights
 
@@ -41,17 +42,6 @@ def problem(sample: Sample, folder: pathlib.Path) -> str:
     except BaseException as error:
         return repr(error)[:300]
     return "(read)"
-
-
-def most_memory(size: int) -> int:
-    """What reading files of this size may take: twice the arrays that SECURITY.md allows."""
-    return 2 * ((256 << 20) + 1032 * size)
-
-
-def memory(name: str) -> int:
-    """A size of this process: VmSize, VmRSS or VmHWM, the peak of that."""
-    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
 def reset_peak() -> None:
