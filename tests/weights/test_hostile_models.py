@@ -117,7 +117,7 @@ MANY = [(b"weight_%s_l%d" % (kind, n), b"h\1") for n in range(99) for kind in (b
         (b"\x80\4\x8e" + b"\xff" * 8 + b"1.", "not an intact PyTorch file"),
         (
             b"\x80\2ctorch._tensor\n_rebuild_from_type_v2\nq\0(h\0NNNtR.",
-            "an object of torch._tensor._rebuild_from_type_v2",
+            "torch._tensor._rebuild_fr",
         ),
     ],
     ids=str,

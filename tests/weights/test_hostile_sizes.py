@@ -37,7 +37,7 @@ def tensor(numbers: bytes) -> bytes:
 
 
 def dims_of_torch(path):
-    archive(path, tensor(NUMBER + b"q\1" + b"h\1" * 1_000_000))
+    archive(path, tensor(NUMBER + b"q\1" + b"h\1" * 300_000))
 
 
 def numbers_of_torch(path):
@@ -53,7 +53,7 @@ def keys_of_torch(path):
 
 def paths_of_torch(path):
     state = b"}X\x0c\0\0\0weight_ih_l0Ns"
-    archive(path, b"\x80\2}" + LONG + b"q\1" + b"}h\1" * 100_000 + state + b"s" * 100_001 + b".")
+    archive(path, b"\x80\2}" + LONG + b"q\1" + b"}h\1" * 90_000 + state + b"s" * 90_001 + b".")
 
 
 def texts_of_keras(path):
@@ -68,22 +68,17 @@ def texts_of_keras(path):
         for one in range(12):
             names = np.array(["other!"] * number, object)
             group.attrs.create(f"weight_names{one}", [text] if not one else names, dtype=kind)
-    data = path.read_bytes()
-    place = data.index(len(text).to_bytes(4, "little"), data.index(b"weight_names0"))
-    reference, start = data[place : place + 16], data.index(b"weight_names1\0")
-    changed, count = bytearray(data), 0
-    # The references to the other texts begin with their length.
-    while (start := data.find((6).to_bytes(4, "little"), start)) >= 0:
-        if data[start + 6 : start + 12] == reference[6:12]:
-            changed[start : start + 16] = reference
-            count += 1
-        start += 4
-    assert count >= number
-    path.write_bytes(changed)
+    data = bytearray(path.read_bytes())
+    place = data.index(len(text).to_bytes(4, "little"), data.index(b"weight_names0\0"))
+    reference = data[place : place + 16]  # its length, heap and number there
+    for one in range(1, 12):
+        start = data.index((6).to_bytes(4, "little"), data.index(b"weight_names%d\0" % one))
+        data[start : start + 16 * number] = reference * number
+    path.write_bytes(data)
 
 
 def dims_of_onnx(path):
-    numbers = np.full(1_000_000, 2**62)
+    numbers = np.full(300_000, 2**62)
     dims = helper.make_tensor("dims", TensorProto.INT64, [len(numbers)], numbers.tobytes(), True)
     nodes = [
         helper.make_node("ConstantOfShape", ["dims"], ["W"]),
@@ -94,7 +89,7 @@ def dims_of_onnx(path):
 
 
 def dims_of_tensorflow(path):
-    made = entry(field(2, field(1, 2**62)) * 1_000_000, 0, 4)
+    made = entry(field(2, field(1, 2**62)) * 300_000, 0, 4)
     path.with_suffix(".index").write_bytes(bundle([(b"a", made), (b"b", entry(shape(1), 0, 4))]))
     path.with_suffix(".data-00000-of-00001").write_bytes(bytes(8))
 
