@@ -178,7 +178,8 @@ def test_matrices_in_a_config(tmp_path):
         for number, shape in enumerate(GRU_ARRAYS.values()):
             file[f"layers/gru/cell/vars/{number}"] = np.ones(shape, "f4")
     matrix = np.random.default_rng(0).random(300_000).tolist()
-    layers = [layer("Embedding", "e", matrix=matrix), layer("GRU", "gru", units=3)]
+    gru = layer("GRU", "gru", units=3, reset_after=True)
+    layers = [layer("Embedding", "e", matrix=matrix), gru]
     config = json.dumps(layer("Sequential", "m", layers=layers))
     keras_3_model(tmp_path / "m.keras", h5=(tmp_path / "weights.h5").read_bytes(), config=config)
     assert len(config) > 4 << 20
@@ -249,7 +250,7 @@ def in_one_another(depth, class_name="Sequential"):
         (in_one_another(10**4), "maximum recursion depth"),
         (in_one_another(10**4, "Wrapper"), "maximum recursion depth"),
         ("[" * 10**6, "maximum recursion depth"),
-        ('{"a":' * 10**6, "maximum recursion depth"),
+        ('{"a":' * 10**5, "maximum recursion depth"),
         (in_one_another(1, "m" * 1001), "a name of more than 1000 characters"),
         ("9" * 5000, "4300 digits"),
         ('"\\ud800"', "not an intact Keras model"),
@@ -379,6 +380,6 @@ def test_archives_of_archives_objects_and_two_of_one_name(tmp_path):
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         for name in ("config.json", "metadata.json", "model.weights.h5"):
             archive.write(path, name)
-    with pytest.raises(ValueError, match="not an intact Keras model: "):
+    with pytest.raises(ValueError, match="not that of a Keras model: UnicodeDecodeError"):
         weights.read(tmp_path / "m.keras")
     assert not (tmp_path / "ran").exists()
