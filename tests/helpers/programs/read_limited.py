@@ -1,4 +1,4 @@
-"""Reads files of weights: arguments PATH [OPTIONS], as JSON. Prints the error of the last one.
+"""Reads a file of weights: arguments PATH OPTIONS, which are JSON. Prints how it is refused.
 
 The process has no more memory than a file of that size may take, and a minute of its CPU.
 """
@@ -18,10 +18,6 @@ SECONDS = 60  # for what would take hours
 
 path, options = sys.argv[1], json.loads(sys.argv[2])
 warnings.simplefilter("ignore")
-try:
-    weights.read(f"{path}.small", **options)  # imports what the reader needs
-except ValueError:
-    pass
 space = memory("VmSize") + most_memory(os.path.getsize(path))
 resource.setrlimit(resource.RLIMIT_AS, (space, space))
 seconds = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2])) + SECONDS
