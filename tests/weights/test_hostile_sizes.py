@@ -65,13 +65,13 @@ def texts_of_keras(path):
         config = {"class_name": "Sequential", "config": {"name": "m", "layers": [config]}}
         file.attrs["model_config"] = json.dumps(config)
         group, kind = file.create_group("model_weights/gru"), h5py.string_dtype()
-        for one in range(12):
+        for one in range(26):
             names = np.array(["other!"] * number, object)
             group.attrs.create(f"weight_names{one}", [text] if not one else names, dtype=kind)
     data = bytearray(path.read_bytes())
     place = data.index(len(text).to_bytes(4, "little"), data.index(b"weight_names0\0"))
     reference = data[place : place + 16]  # its length, heap and number there
-    for one in range(1, 12):
+    for one in range(1, 26):
         start = data.index((6).to_bytes(4, "little"), data.index(b"weight_names%d\0" % one))
         data[start : start + 16 * number] = reference * number
     path.write_bytes(data)
