@@ -54,8 +54,8 @@ EXTENDED = [
     Stack("layer_norm_gru", biases=NONE),
     Stack("layer_norm_gru", layers=2, directions=2),
 ]
-# What the arrays of a layer do not hold. The clip is an attribute of an op, a float32: 0.25 is the
-# same number there.
+# What the arrays of a layer do not hold. Sessions have these numbers in float32, where 0.25 is the
+# same.
 OPTIONS = [
     Stack("lstm", biases=ONE, peepholes=True, proj=2, cell_clip=0.25),
     Stack("lstm", biases=ONE, zoneout_h=0.25, zoneout_c=0.125),
