@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cc/ops/op_contract.h"
@@ -122,7 +123,7 @@ absl::Status ParseNumber(const std::string& op, const NumberAttr& attr,
   };
   double exact = 0;
   if (!IsDecimal(text) || !absl::SimpleAtod(text, &exact)) {
-    return refused("a number in decimal text", "\"", text, "\"");
+    return refused("a number in decimal text", "\"", absl::CEscape(text), "\"");
   }
   const double rounded =
       type == tensorflow::DT_DOUBLE ? exact : static_cast<float>(exact);

@@ -97,9 +97,9 @@ _NO_NUMBERS = (
     *("", "one", "1,5", "1e", "--1", "+0.1", " 0.1", "0.1 ", "0.1\n", "0x1p-3", "1E-1", "1_0"),
     *("nan(abc)", "NaN", "-nan", "+inf", "infinity", "-infinity", "0.1\0", "0.1\0001"),
 )
-# Of a message TensorFlow keeps what is before the first NUL.
+_ESCAPES = str.maketrans({"\n": "\\n", "\0": "\\000"})
 _NO_TEXT = [
-    (text, f'a number in decimal text, got "{text}"'.partition("\0")[0]) for text in _NO_NUMBERS
+    (text, f'a number in decimal text, got "{text.translate(_ESCAPES)}"') for text in _NO_NUMBERS
 ]
 _NO_RATE = [(text, f"in 0..1, got {text}") for text in ("-1e-50", "1.5", "nan", "inf")]
 _NO_EPSILON = [
