@@ -277,10 +277,10 @@ NamedArrays Train(const TrainingCall& call) {
   for (const TensorSpec& spec : BackwardOutputs(family)) {
     set(spec, &written, &backward);
   }
-  const int64_t spans =
-      call.span_steps > 0
-          ? (call.dims.steps + call.span_steps - 1) / call.span_steps
-          : 1;
+  int64_t spans = 1;  // also of no steps
+  if (call.span_steps > 0 && call.dims.steps > 0) {
+    spans = (call.dims.steps + call.span_steps - 1) / call.span_steps;
+  }
   const int64_t state =
       family.Width() + (family.Cell().HasCellState() ? call.dims.units : 0);
   std::vector<float> states((spans - 1) * call.dims.batch * state + 1, -7);
