@@ -26,6 +26,7 @@ _GATES = {"lstm": 4, "gru": 3, "layer_norm_lstm": 4}
 _RENEWED = 16  # rounds
 _CALLS = 40  # of a thread in a round
 _SHORT_CALLS = 10
+_LARGEST_CALLS = 5
 
 
 def _weights(cell: str, units: int, layers: int) -> weights.RecurrentWeights:
@@ -89,13 +90,19 @@ class Session:
         self._sessions = [self._new(number) for number in range(len(_KINDS))]
 
     def _new(self, number: int) -> inference.Session:
-        return inference.Session(self._weights[number], _KINDS[number][1], self._threads)
+        """A session that has its scratch memory for all threads."""
+        session = inference.Session(self._weights[number], _KINDS[number][1], self._threads)
+        x = _input(np.random.default_rng(0), self._batches[-1], self._steps[-1])
+
+        def work(caller: int) -> list[str]:
+            for _ in range(_LARGEST_CALLS):
+                session.run(x)
+            return []
+
+        _in_threads(self._THREADS, work)
+        return session
 
     def warm_up(self) -> None:
-        """The largest call in all threads at once, for each session; and random ones."""
-        x = _input(np.random.default_rng(0), self._batches[-1], self._steps[-1])
-        for session in self._sessions:
-            _in_threads(self._THREADS, lambda _, run=session.run: [run(x)][:0])
         for number in range(len(_KINDS)):
             self.round(number)
 

@@ -12,26 +12,25 @@ from bench import tidy
 from bench.soak import command, figures, loop
 
 _MIB = 2**20
-_ROUNDS = 12
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "rounds"),
     [
-        "session",
-        "streams",
-        pytest.param("training", marks=pytest.mark.types),
-        pytest.param("keras", marks=pytest.mark.types),
-        pytest.param("jit", marks=pytest.mark.xla),
+        ("session", 60),
+        ("streams", 60),
+        pytest.param("training", 16, marks=pytest.mark.types),
+        pytest.param("keras", 8, marks=pytest.mark.types),
+        pytest.param("jit", 8, marks=pytest.mark.xla),
     ],
 )
-def test_short_form(name, tmp_path):
-    arguments = ["-m", "bench.soak", name, "--short", "--rounds", str(_ROUNDS)]
+def test_short_form(name, rounds, tmp_path):
+    arguments = ["-m", "bench.soak", name, "--short", "--rounds", str(rounds)]
     result = run_python([*arguments, "--out", str(tmp_path)], cwd=ROOT, fresh=True)
     printed = assert_ok(result, f"the soak {name}")
     found = tidy.read(tmp_path / f"soak_{name}.json")
     assert "passed" in printed and found["verdict"]["passed"]
-    assert [row["round"] for row in found["rows"]] == list(range(_ROUNDS + 1))
+    assert [row["round"] for row in found["rows"]] == list(range(rounds + 1))
     assert (tmp_path / f"soak_{name}.png").stat().st_size > 10_000
 
 
