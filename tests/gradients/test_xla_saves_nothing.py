@@ -151,12 +151,6 @@ def test_an_op_that_is_told_to_save_nothing(tfb, tf, mode, persistent):
         np.testing.assert_array_equal(got[name], gradient, err_msg=name)
 
 
-def _wrapped(tf, jitted, given, path):
-    del path
-    wrapped = tf.compat.v1.wrap_function(jitted, [tf.TensorSpec(v.shape, v.dtype) for v in given])
-    return wrapped.prune(wrapped.inputs[: len(given)], wrapped.outputs[0])
-
-
 def _restored(tf, jitted, given, path):
     module = tf.Module()
     module.call = jitted
@@ -165,11 +159,10 @@ def _restored(tf, jitted, given, path):
     return tf.saved_model.load(path).call
 
 
-@pytest.mark.parametrize("brought", [_wrapped, _restored])
 @pytest.mark.parametrize("twice", [False, True])
-def test_functions_of_files_and_of_tensorflow_1(tf, model, tmp_path, brought, twice):
+def test_functions_of_files(tf, model, tmp_path, twice):
     function, given = model
-    found = brought(tf, tf.function(function, jit_compile=True), given, str(tmp_path))
+    found = _restored(tf, tf.function(function, jit_compile=True), given, str(tmp_path))
 
     @tf.function
     def outside(x, *weights):

@@ -68,7 +68,8 @@ def _assert_same(got, want):
         assert_close(value, expected, BOUND, f"weight {number}")
 
 
-@pytest.mark.parametrize("name", LAYERS)
+# Not of cells: the gradient of Keras' loop over them cannot leave a compiled program.
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "GRUCell"])
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_a_compiled_call_that_is_traced_before_training(tfb, name, mode):
     found = []
