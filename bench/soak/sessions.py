@@ -78,7 +78,7 @@ def _in_threads(count: int, work: Callable[[int], list[str]]) -> list[str]:
 class Session:
     """A round is calls of `run` and `step` by 8 new threads on one session.
 
-    The sessions take turns. One of them is replaced every 16 rounds.
+    Rounds go through the sessions in order. One session is replaced every 16 rounds.
     """
 
     _THREADS = 8

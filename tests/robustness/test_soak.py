@@ -35,7 +35,7 @@ def test_short_form(name, rounds, tmp_path):
 
 
 class _Planted:
-    """A soak that leaks what it is told to, or whose bits change."""
+    """A soak with a leak of the kind `leak`, or with bits that change."""
 
     def __init__(self, leak):
         self._leak, self._kept, self._probes, self._end = leak, [], 0, threading.Event()
