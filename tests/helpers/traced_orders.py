@@ -29,7 +29,7 @@ CASES = (
     "stack lstm",
 )
 
-OF_TENSORFLOW = "TensorFlow's own"
+OF_TENSORFLOW, LOOP_OF_TENSORFLOW = "TensorFlow's own", "TensorFlow's own, in a loop"
 
 Tensors = dict[str, tf.Tensor]
 Outputs = Sequence[tf.Tensor]
@@ -37,11 +37,12 @@ Function = Callable[[Tensors], Outputs]
 
 
 class _OfTensorFlow:
-    """A recurrence in TensorFlow's own ops, without a loop, for what TensorFlow refuses itself."""
+    """A recurrence in TensorFlow's own ops, for what TensorFlow refuses itself."""
 
     sequence, outputs = True, ("h",)
 
-    def __init__(self) -> None:
+    def __init__(self, loop: bool) -> None:
+        self._loop = loop
         shapes = {"x": (2, 2, 2), "h_prev": (2, 3), "w_x": (2, 3), "w_h": (3, 3), "b": (3,)}
         self.inputs = {k: random_array(v, [len(k), 3]) for k, v in shapes.items()}
 
@@ -49,8 +50,14 @@ class _OfTensorFlow:
         del tfb
         h, states = given["h_prev"], []
         w = tf.concat([given["w_x"], given["w_h"]], axis=0)
+
+        def step(h: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+            return tf.tanh(tf.concat([x, h], axis=1) @ w + given["b"])
+
+        if self._loop:
+            return [tf.scan(step, given["x"], initializer=h)]
         for x in tf.unstack(given["x"]):
-            h = tf.tanh(tf.concat([x, h], axis=1) @ w + given["b"])
+            h = step(h, x)
             states.append(h)
         return [tf.stack(states)]
 
@@ -59,9 +66,11 @@ class Model:
     """A call of an op: the arguments by name, or variables instead, and the state in both."""
 
     def __init__(self, tfb: ModuleType, case: str, captured: bool = False) -> None:
-        """case: of CASES, or OF_TENSORFLOW."""
-        self._tfb, self._case = tfb, _OfTensorFlow()
-        if case != OF_TENSORFLOW:
+        """case: of CASES, or TensorFlow's own."""
+        self._tfb = tfb
+        if case in (OF_TENSORFLOW, LOOP_OF_TENSORFLOW):
+            self._case = _OfTensorFlow(loop=case == LOOP_OF_TENSORFLOW)
+        else:
             self._case = second_op_cases.make(case, steps=2, batch=2)
         names = self._case.inputs.keys()
         self.state = next(name for name in ("h", "h_prev", "input_h") if name in names)

@@ -119,7 +119,7 @@ def _composed(cell: Cell, given: Any, attrs: Attrs) -> dict[str, tf.Tensor]:
         of_h = _normalized(weights.of_state(states[0], cell.gates), epsilon)
         after = cell.step(z, of_h.hat, states, given, attrs)
         kept = (tf.where(counts, new, old) for new, old in zip(after, states, strict=True))
-        return *kept, of_h.hat, of_h.rstd
+        return walks.keep_shapes((*kept, of_h.hat, of_h.rstd), before)
 
     first = tuple(getattr(given, f"{state}_prev") for state in cell.states)
     if tensors.known_dim(z_x, 0) == 0:
@@ -201,4 +201,4 @@ def register(cell: Cell) -> None:
                 op, [tf.convert_to_tensor(each) for each in cotangents], function, without=saved
             )
 
-    second_derivatives.register_first(call, composed, loops=True)
+    second_derivatives.register_first(call, composed)

@@ -208,7 +208,7 @@ def _of_left_out(own: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor | None:
 
 
 def register_first(
-    call: signatures.Backward, composed: Callable[..., Sequence[tf.Tensor]], loops: bool = False
+    call: signatures.Backward, composed: Callable[..., Sequence[tf.Tensor]]
 ) -> list[int]:
     """Registers the gradient of an op over whole sequences: the Grad op, or that with cotangents.
 
@@ -217,29 +217,32 @@ def register_first(
       composed: `composed(op, cotangents, given, attrs)` computes the outputs of the Grad op by
         TensorFlow's ops, from the forward op, the cotangents of all its outputs, and the inputs of
         the Grad op.
-      loops: whether that has a loop.
 
     Returns:
       The outputs of the forward op whose cotangents the Grad op does not take.
     """
     gates_at = [k for k in call.untaken if call.forward.outputs._fields[k] != "span_states"]
 
+    def given(op: tf.Operation, cotangents: Sequence[tf.Tensor | None]) -> NamedTuple:
+        taken = [
+            None if k in call.untaken else sequence_util.or_none(cotangent)
+            for k, cotangent in enumerate(cotangents)
+        ]
+        return call.inputs(op, taken)
+
     @util.register_gradient(call.op)
     def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         frozen.refuse_gradient(op)
         if "is_training" in call.forward.attrs and not op.get_attr("is_training"):
             op, cotangents = sequence_util.for_training(op, cotangents)
-        taken = [
-            None if k in call.untaken else sequence_util.or_none(cotangent)
-            for k, cotangent in enumerate(cotangents)
-        ]
-        given, attrs = call.inputs(op, taken), call.attrs(op)
+        attrs = call.attrs(op)
         grads = sequence_util.gradients(
+            op,
+            cotangents,
             # With recompute there are no gates that anything could depend on.
-            [] if attrs.get("recompute") else [cotangents[k] for k in gates_at],
-            lambda: signatures.call(call.name, given, attrs),
-            lambda: composed(op, cotangents, given, attrs),
-            loops,
+            [] if attrs.get("recompute") else gates_at,
+            lambda op, cotangents: signatures.call(call.name, given(op, cotangents), attrs),
+            lambda op, cotangents: composed(op, cotangents, given(op, cotangents), attrs),
         )
         return call.gradients(grads)
 

@@ -262,7 +262,7 @@ def or_none(cotangent: tf.Tensor) -> tf.Tensor:
     return tf.convert_to_tensor(cotangent)
 
 
-class _Repeated(NamedTuple):
+class Call(NamedTuple):
     """A call of a forward op, which has what gradients read of a tf.Operation."""
 
     type: str
@@ -275,9 +275,11 @@ class _Repeated(NamedTuple):
         return self.attrs[name]
 
 
-def for_training(
-    op: tf.Operation, cotangents: Sequence[tf.Tensor]
-) -> tuple[_Repeated, list[tf.Tensor]]:
+Cotangents = Sequence[tf.Tensor | None]
+Gradient = Callable[[tf.Operation | Call, Cotangents], Sequence[tf.Tensor]]
+
+
+def for_training(op: tf.Operation, cotangents: Cotangents) -> tuple[Call, list[tf.Tensor]]:
     """A forward op that has saved nothing, called again so that it does, and its cotangents.
 
     Such an op is of a function that XLA compiles and that was traced without a tape, or a caller of
@@ -286,7 +288,7 @@ def for_training(
     """
     attrs = signatures.attrs_of(op) | {"is_training": True}
     inputs = signatures.inputs_of(op)
-    repeated = _Repeated(op.type, inputs, signatures.call(op.type, inputs, attrs), attrs)
+    repeated = Call(op.type, inputs, signatures.call(op.type, inputs, attrs), attrs)
     return repeated, [
         given if name == "h" or name.endswith("_last") else tensors.none(inputs.x.dtype)
         for name, given in signatures.outputs_of(op, cotangents)._asdict().items()
@@ -294,30 +296,73 @@ def for_training(
 
 
 def gradients(
-    gates: Sequence[tf.Tensor | None],
-    fused: Callable[[], Sequence[tf.Tensor]],
-    composed: Callable[[], Sequence[tf.Tensor]],
-    loops: bool,
+    op: tf.Operation | Call,
+    cotangents: Cotangents,
+    gates: Sequence[int],
+    fused: Gradient,
+    composed: Gradient,
 ) -> list[tf.Tensor]:
     """The gradients of a sequence, by the fused op alone or with TensorFlow's ops around it.
 
     Args:
-      gates: cotangents of the gates that are saved for the gradient. Nearly always they are zeros,
-        and the fused op takes none; they are not where those gates were read, as a second
-        derivative does.
+      op: the forward op.
+      cotangents: of its outputs.
+      gates: those outputs that are saved for the gradient and of which the fused op takes no
+        cotangents. Nearly always they are zeros. They are not where those gates were read, as a
+        second derivative does.
       fused, composed: make the same gradients, with those cotangents left out and with them.
-      loops: whether `composed` has a loop of TensorFlow's.
     """
-    if all(util.known_zero(gate) or util.eager_zeros(gate) for gate in gates):
-        return list(fused())
+    of_gates = [cotangents[k] for k in gates]
+    if all(util.known_zero(gate) or util.eager_zeros(gate) for gate in of_gates):
+        return list(fused(op, cotangents))
     if tf.executing_eagerly() or not _tf_private.in_gradient_of_function():
-        return list(composed())
+        return list(composed(op, cotangents))
     # Only the values tell: a persistent tape around a tf.function, or a tape around another, hands
     # over a cotangent for each output, and most are zeros.
-    unknown = [tf.convert_to_tensor(gate) for gate in gates if not util.known_zero(gate)]
-    # XLA has no gradient of a branch with a loop in it.
-    if any(util.made_nonzero(gate) for gate in unknown) or (loops and xla.is_compiling()):
-        return list(composed())
-    nonzero = tf.reduce_any([util.any_nonzero(gate) for gate in unknown])
+    unknown = [tf.convert_to_tensor(gate) for gate in of_gates if not util.known_zero(gate)]
+    if any(util.made_nonzero(gate) for gate in unknown):
+        return list(composed(op, cotangents))
+    return _chosen(op, cotangents, unknown, fused, composed)
+
+
+def _chosen(
+    op: tf.Operation | Call,
+    cotangents: Cotangents,
+    gates: Sequence[tf.Tensor],
+    fused: Gradient,
+    composed: Gradient,
+) -> list[tf.Tensor]:
+    """`composed`, or `fused` if those gates' cotangents are zeros when the graph runs.
+
+    The gradient is that of `composed`: cotangents that happen to be zeros have a gradient, too, and
+    XLA compiles the gradient of a branch neither where a tape outside of the program takes it nor
+    where there is a loop in the branch.
+    """
+    inputs, of_outputs = len(op.inputs), len(op.inputs) + len(op.outputs)
+    type_, attrs = op.type, signatures.attrs_of(op)
+    zero = {of_outputs + k for k, each in enumerate(cotangents) if util.known_zero(each)}
+    every = [tf.convert_to_tensor(each) for each in (*op.inputs, *op.outputs, *cotangents)]
+
+    def gradient(given: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor]) -> list:
+        """Nothing but what is given is in a graph that it may read."""
+        used = [k for k, each in enumerate(given) if each.dtype.is_floating and k not in zero]
+
+        def outputs(*floating: tf.Tensor) -> Sequence[tf.Tensor]:
+            every = [tf.zeros_like(each) if k in zero else each for k, each in enumerate(given)]
+            for k, tensor in zip(used, floating, strict=True):
+                every[k] = tensor
+            call = Call(type_, every[:inputs], every[inputs:of_outputs], attrs)
+            return composed(call, every[of_outputs:])
+
+        found = util.gradient_of(outputs, [given[k] for k in used], cotangents)
+        by_place = dict(zip(used, found, strict=True))
+        return [by_place.get(k) for k in range(len(given))]
+
     with util.recorded_where_of_use():
-        return tf.cond(nonzero, lambda: list(composed()), lambda: list(fused()))
+        nonzero = tf.reduce_any([util.any_nonzero(gate) for gate in gates])
+        chosen = tf.cond(
+            nonzero,
+            lambda: list(composed(op, cotangents)),
+            lambda: list(fused(op, cotangents)),
+        )
+        return util.with_gradient(chosen, every, gradient)

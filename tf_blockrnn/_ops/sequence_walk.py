@@ -228,9 +228,7 @@ def push(
         if not walk.complete:
             after = [tf.where(parts[-1] > 0, a, b) for a, b in zip(after, before, strict=True)]
         after = tuple(a + b for a, b in zip(after, own, strict=True))
-        for tensor, shaped in zip(after, before, strict=True):
-            tensor.set_shape(shaped.shape)  # a loop in a graph may not know less than before
-        return after
+        return keep_shapes(after, before)
 
     def run(sequences: tf.Tensor, *first: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tf.scan(one, sequences, initializer=first)
@@ -249,6 +247,15 @@ def push(
         after=tuple(after),
         last=tuple(_last(walk, start, each) for start, each in zip(first, after, strict=True)),
     )
+
+
+def keep_shapes(
+    after: tuple[tf.Tensor, ...], before: tuple[tf.Tensor, ...]
+) -> tuple[tf.Tensor, ...]:
+    """The states after a step of a loop: a graph may not know less of their shapes than before."""
+    for tensor, shaped in zip(after, before, strict=True):
+        tensor.set_shape(shaped.shape)
+    return after
 
 
 def _last(walk: Walk, first: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
