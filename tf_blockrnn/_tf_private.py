@@ -19,7 +19,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
 )
 from tensorflow.python.framework import auto_control_deps, op_def_registry
 from tensorflow.python.framework.ops import EagerTensor
-from tensorflow.python.ops import control_flow_util
+from tensorflow.python.ops import control_flow_util, gradients_util
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tensorflow.python.saved_model import save_context
 from tensorflow.python.util import dispatch
@@ -47,6 +47,11 @@ def may_be_recorded() -> bool:
 def stop_recording() -> contextlib.AbstractContextManager:
     """Keeps all tapes from recording."""
     return record.stop_recording()
+
+
+def is_watched(tensor: tf.Tensor) -> bool:
+    """Whether a tape or an accumulator that records now has a derivative by this tensor."""
+    return gradients_util.PossibleTapeGradientTypes([tensor]) != 0
 
 
 def skipped_inputs(op: tf.Operation) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare
+from helpers import compare, second_op_cases
 from helpers.second_cases import BOUND, Case, weighted
 
 from tf_blockrnn._ops import second_derivatives
@@ -83,3 +83,54 @@ def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, with_gates):
         assert with_gates
     for of_function, eager in zip(*found, strict=True):
         compare.assert_close(of_function, eager, BOUND)
+
+
+@pytest.mark.parametrize("steps", [2, 200], ids="{} steps".format)  # few and many zeros
+@pytest.mark.parametrize("case", ["lstm", "gru after", "layer norm gru", "BlockLSTM", "LSTM cell"])
+def test_derivatives_by_a_cotangent_of_zeros(tfb, case, steps):
+    """The product of the Jacobian and a vector, by the gradient of a gradient that is zero."""
+    call = second_op_cases.make(case, steps=steps)
+    given = {name: tf.constant(value) for name, value in call.inputs.items()}
+    first, function = next(iter(given)), tf.function(lambda given: call.call(tfb, given))
+    vector = tf.cos(given[first])
+
+    def product(function, like):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                inner.watch(given)
+                outputs = function(given)
+            cotangents = [like(output) for output in outputs]
+            outer.watch(cotangents)
+            gradient = inner.gradient(outputs, given[first], output_gradients=cotangents)
+        return outer.gradient(gradient, cotangents, output_gradients=vector)
+
+    want = product(function, tf.ones_like)
+    for of in (function, function.python_function):
+        for run in (product, tf.function(product, autograph=False)):
+            for value, expected in zip(run(of, tf.zeros_like), want, strict=True):
+                assert value is not None
+                compare.assert_close(value, expected, BOUND)
+
+
+@pytest.mark.parametrize("case", ["lstm", "gru after", "layer norm gru", "BlockLSTM", "rnn tanh"])
+def test_derivatives_of_the_hessian_times_zeros(tfb, case):
+    """By the vector: it is linear in that, so they do not depend on it."""
+    call = second_op_cases.make(case, steps=2)
+    given = {name: tf.constant(value) for name, value in call.inputs.items()}
+    x = given.pop("x")
+
+    def derivative(function, vector):
+        with tf.GradientTape() as third:
+            third.watch(vector)
+            with tf.GradientTape() as second:
+                second.watch(x)
+                with tf.GradientTape() as first:
+                    first.watch(x)
+                    total = weighted(function({**given, "x": x})[0])
+                gradient = first.gradient(total, x)
+            product = second.gradient(gradient, x, output_gradients=vector)
+        return third.gradient(product, vector, output_gradients=tf.cos(x))
+
+    want = derivative(lambda given: call.call(tfb, given), tf.sin(x))
+    for function in (lambda given: call.call(tfb, given), tf.function(lambda g: call.call(tfb, g))):
+        compare.assert_close(derivative(function, tf.zeros_like(x)), want, BOUND)

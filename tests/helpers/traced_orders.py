@@ -129,15 +129,13 @@ def _composed(model: Model, function: Function, plan: Plan) -> Function:
         return model.after(function({**given, model.state: state}))
 
     def loop(given: Tensors) -> tf.Tensor:
-        """A loop with a branch in it."""
-        first = given[model.state]
-
-        def body(k, state):
-            return k + 1, tf.cond(k < STEPS, lambda: after(given, state), lambda: first)
-
+        start = (0, given[model.state])
         return tf.while_loop(
-            lambda k, _: k < STEPS, body, (0, first), maximum_iterations=STEPS
-        )[1]  # fmt: skip
+            lambda k, _: k < STEPS,
+            lambda k, state: (k + 1, after(given, state)),
+            start,
+            maximum_iterations=STEPS,
+        )[1]
 
     def several(given: Tensors) -> Outputs:
         state = loop(given) if plan.called == "loop" else after(given, given[model.state])

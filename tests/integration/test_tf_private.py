@@ -72,6 +72,21 @@ def test_stop_recording():
     assert inner.gradient(y, x) is None and outer.gradient(y, x) is None
 
 
+def test_is_watched():
+    """Else a derivative by a cotangent of zeros is None."""
+    zeros = tf.zeros([2])
+    assert not _tf_private.is_watched(zeros)
+    with tf.GradientTape() as tape:
+        assert not _tf_private.is_watched(zeros)
+        tape.watch(zeros)
+        assert _tf_private.is_watched(zeros)
+        with tape.stop_recording():
+            assert not _tf_private.is_watched(zeros)
+    with tf.autodiff.ForwardAccumulator(zeros, tf.ones([2])):
+        assert _tf_private.is_watched(zeros)
+        assert not _tf_private.is_watched(tf.zeros([2]))
+
+
 def test_skipped_inputs(tfb, monkeypatch):
     """Else gradients of weights are computed where only that of x is asked for."""
     found, skipped_inputs = [], _tf_private.skipped_inputs

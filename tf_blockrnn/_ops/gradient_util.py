@@ -37,8 +37,13 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
     """
     if cotangent is None:
         return True
-    if isinstance(cotangent, tf.IndexedSlices):
+    if isinstance(cotangent, tf.IndexedSlices) or not _made_zero(cotangent):
         return False
+    # A derivative by what is zero, as of the product of the Jacobian and a vector.
+    return not _tf_private.is_watched(cotangent)
+
+
+def _made_zero(cotangent: tf.Tensor) -> bool:
     if tf.is_symbolic_tensor(cotangent):
         value = _made_of(cotangent)
         return value is not None and not np.any(value)
@@ -68,7 +73,7 @@ def eager_zeros(cotangent: tf.Tensor) -> bool:
     """
     if isinstance(cotangent, tf.IndexedSlices) or tf.is_symbolic_tensor(cotangent):
         return False
-    return not any_nonzero(cotangent)
+    return not (_tf_private.is_watched(cotangent) or any_nonzero(cotangent))
 
 
 # At most: TensorFlow's cache takes 10,000.
