@@ -7,7 +7,7 @@ each function, which names what breaks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -67,6 +67,30 @@ def in_gradient_of_function() -> bool:
             return True
         graph = getattr(graph, "outer_graph", None)
     return False
+
+
+def with_gradient(
+    results: Sequence[tf.Tensor],
+    sources: Sequence[tf.Tensor],
+    gradient: Callable[[Sequence[tf.Tensor], Sequence[tf.Tensor]], Sequence[tf.Tensor | None]],
+) -> list[tf.Tensor]:
+    """Tensors of a graph with another gradient than that of the ops that made them.
+
+    Unlike `tf.custom_gradient` it does not keep the gradient for the life of the process, and what
+    it returns can be saved: in a SavedModel the gradient is that of the ops.
+
+    Args:
+      results: the tensors.
+      sources: what they are made of.
+      gradient: makes the gradients of the sources from the sources and the results' cotangents.
+    """
+    tensors, count = tf.identity_n([*results, *sources]), len(results)
+
+    def of_operation(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        return [None] * count + list(gradient(op.inputs[count:], cotangents[:count]))
+
+    tensors[0].op._gradient_function = of_operation  # noqa: SLF001
+    return tensors[:count]
 
 
 def in_xla_graph() -> bool:

@@ -85,6 +85,34 @@ def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, with_gates):
         compare.assert_close(of_function, eager, BOUND)
 
 
+@pytest.mark.types
+@pytest.mark.parametrize("case", ["lstm", "layer norm gru"])
+def test_a_gradient_by_a_persistent_tape_is_saved_with_its_derivative(tfb, case, tmp_path):
+    call = second_op_cases.make(case, steps=2)
+    given = {name: tf.constant(value) for name, value in call.inputs.items()}
+    x, module = given.pop("x"), tf.Module()
+    h = tf.function(lambda x: call.call(tfb, {**given, "x": x})[0])
+
+    @tf.function(input_signature=[tf.TensorSpec(x.shape, x.dtype)])
+    def gradients(x):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            totals = weighted(h(x)), weighted(h(2 * x))
+        return [tape.gradient(total, x) for total in totals]
+
+    module.gradients = gradients
+    tf.saved_model.save(module, str(tmp_path))
+    found = []
+    for each in (module, tf.saved_model.load(str(tmp_path))):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            first = each.gradients(x)
+        found.append([*first, tape.gradient(first, x)])
+    for loaded, own in zip(*found, strict=True):
+        compare.assert_close(loaded, own, BOUND)
+
+
+@pytest.mark.types
 @pytest.mark.parametrize("steps", [2, 200], ids="{} steps".format)  # few and many zeros
 @pytest.mark.parametrize("case", ["lstm", "gru after", "layer norm gru", "BlockLSTM", "LSTM cell"])
 def test_derivatives_by_a_cotangent_of_zeros(tfb, case, steps):
@@ -112,6 +140,7 @@ def test_derivatives_by_a_cotangent_of_zeros(tfb, case, steps):
                 compare.assert_close(value, expected, BOUND)
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("case", ["lstm", "gru after", "layer norm gru", "BlockLSTM", "rnn tanh"])
 def test_derivatives_of_the_hessian_times_zeros(tfb, case):
     """By the vector: it is linear in that, so they do not depend on it."""

@@ -129,6 +129,22 @@ def test_in_gradient_of_function():
     assert found == [False]
 
 
+def test_with_gradient():
+    """Else XLA refuses second derivatives of functions that are called in a loop."""
+
+    @tf.function
+    def gradients(x, y):
+        product = tf.cond(x > 0, lambda: x * y, lambda: x)
+        (product,) = _tf_private.with_gradient(
+            [product], [x, y], lambda sources, cotangents: [sources[1] + cotangents[0], None]
+        )
+        return tf.gradients(product, [x, y], grad_ys=tf.constant(5.0))
+
+    by_x, by_y = gradients(tf.constant(2.0), tf.constant(3.0))
+    assert by_x.numpy() == 3 + 5
+    assert by_y is None
+
+
 @pytest.mark.parametrize("jit", [False, True])
 def test_in_xla_graph(jit):
     """Else a program of XLA saves what no gradient needs, or fails where the library is missing."""

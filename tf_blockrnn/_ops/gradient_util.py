@@ -202,41 +202,6 @@ def gradient_of(
     return tape.gradient(outputs, inputs, output_gradients=list(cotangents))
 
 
-_WITH_GRADIENT = "BlockRNNWithGradient"
-
-
-def with_gradient(
-    results: Sequence[tf.Tensor],
-    sources: Sequence[tf.Tensor],
-    gradient: Callable[[Sequence[tf.Tensor], Sequence[tf.Tensor]], Sequence[tf.Tensor | None]],
-) -> list[tf.Tensor]:
-    """Tensors of a graph with another gradient than that of the ops that made them.
-
-    Unlike `tf.custom_gradient` it does not keep the gradient, and the graph that this refers to,
-    for the life of the process.
-
-    Args:
-      results: the tensors.
-      sources: what they are made of.
-      gradient: makes the gradients of the sources from the sources and the results' cotangents.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    with graph.gradient_override_map({"IdentityN": _WITH_GRADIENT}):
-        identities = tf.identity_n([*results, *sources])
-    count = len(results)
-
-    def of_operation(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        return [None] * count + list(gradient(op.inputs[count:], cotangents[:count]))
-
-    identities[0].op.blockrnn_gradient = of_operation  # lives as long as the graph
-    return identities[:count]
-
-
-@register_gradient(_WITH_GRADIENT)
-def _gradient_given(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    return op.blockrnn_gradient(op, *cotangents)
-
-
 def gradient_of_call(
     op: tf.Operation,
     cotangents: Sequence[tf.Tensor],

@@ -365,4 +365,4 @@ def _chosen(
             lambda: list(composed(op, cotangents)),
             lambda: list(fused(op, cotangents)),
         )
-        return util.with_gradient(chosen, every, gradient)
+        return _tf_private.with_gradient(chosen, every, gradient)
