@@ -77,7 +77,7 @@ class Model:
         given = {name: tf.constant(value) for name, value in self._case.inputs.items()}
         self._captured = {}
         if captured:
-            self._captured = {k: tf.Variable(given.pop(k)) for k in names - {self.state}}
+            self._captured = {k: tf.Variable(given.pop(k)) for k in names if k != self.state}
         self.given: Tensors = given
 
     def sources(self, given: Tensors) -> list:

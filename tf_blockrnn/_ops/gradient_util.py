@@ -39,8 +39,9 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
         return True
     if isinstance(cotangent, tf.IndexedSlices) or not _made_zero(cotangent):
         return False
-    # A derivative by what is zero, as of the product of the Jacobian and a vector.
-    return not _tf_private.is_watched(cotangent)
+    # A derivative by what is zero is asked for, as for the product of the Jacobian and a vector.
+    # Not of what is made in the gradient of a function, which is differentiated as a whole.
+    return _tf_private.in_gradient_of_function() or not _tf_private.is_watched(cotangent)
 
 
 def _made_zero(cotangent: tf.Tensor) -> bool:
@@ -52,6 +53,17 @@ def _made_zero(cotangent: tf.Tensor) -> bool:
     # The cache has no large tensors. Reading one costs little compared to the pass that it may
     # save, and most tensors that are not zero are recognized at once.
     return cotangent.shape.num_elements() > _CACHED_ELEMENTS and _has_zero_bits(cotangent)
+
+
+def zeros_like(cotangent: tf.Tensor | None, output: tf.Tensor) -> bool:
+    """Whether it is made as zeros like that output, as the cotangent of one that nobody reads is.
+
+    What `known_zero` misses: where shapes are unknown, a tape around the one that makes them
+    records the op. For outputs that callers do not see; of others they may make such zeros, too.
+    """
+    if not isinstance(cotangent, tf.Tensor) or not tf.is_symbolic_tensor(cotangent):
+        return False
+    return cotangent.op.type == "ZerosLike" and cotangent.op.inputs[0] is output
 
 
 def _has_zero_bits(tensor: tf.Tensor) -> bool:

@@ -312,7 +312,7 @@ def gradients(
         second derivative does.
       fused, composed: make the same gradients, with those cotangents left out and with them.
     """
-    of_gates = [cotangents[k] for k in gates]
+    of_gates = [cotangents[k] for k in gates if not util.zeros_like(cotangents[k], op.outputs[k])]
     if all(util.known_zero(gate) or util.eager_zeros(gate) for gate in of_gates):
         return list(fused(op, cotangents))
     if tf.executing_eagerly() or not _tf_private.in_gradient_of_function():
