@@ -86,9 +86,8 @@ def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, with_gates):
 
 
 @pytest.mark.types
-@pytest.mark.parametrize("case", ["lstm", "layer norm gru"])
-def test_a_gradient_by_a_persistent_tape_is_saved_with_its_derivative(tfb, case, tmp_path):
-    call = second_op_cases.make(case, steps=2)
+def test_a_gradient_by_a_persistent_tape_is_saved_with_its_derivative(tfb, tmp_path):
+    call = second_op_cases.make("lstm", steps=2)
     given = {name: tf.constant(value) for name, value in call.inputs.items()}
     x, module = given.pop("x"), tf.Module()
     h = tf.function(lambda x: call.call(tfb, {**given, "x": x})[0])
