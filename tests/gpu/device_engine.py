@@ -306,7 +306,9 @@ class Engine:
         if "wci" in op.inputs:
             # The attributes' defaults are the op's; the engine has none of its own.
             options = {"forget_bias": 1.0, "cell_clip": 3.0, "use_peephole": False, **attrs}
-            numbers |= {f"options.{name}": value for name, value in options.items()}
+            for name, value in options.items():  # TensorFlow's numbers are float32
+                value = float(np.float32(value)) if isinstance(value, float) else value
+                numbers[f"options.{name}"] = value
             if not options["use_peephole"]:
                 missing |= {n for n, e in {**op.inputs, **op.outputs}.items() if e == ("P",)}
         shapes = op.output_shapes(dims)
