@@ -86,6 +86,27 @@ def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, with_gates):
 
 
 @pytest.mark.types
+def test_two_tapes_in_a_function_of_any_batch_take_the_fused_gradient_first(tfb, with_gates):
+    """The outer one records how zeros of unknown shape are made."""
+    call = Case("lstm")
+    given = call.tensors()
+    any_size = {k: tf.TensorSpec([None] * len(v.shape), v.dtype) for k, v in given.items()}
+
+    @tf.function(input_signature=[any_size])
+    def penalty(given):
+        with tf.GradientTape() as outer:
+            outer.watch(given)
+            with tf.GradientTape() as inner:
+                inner.watch(given)
+                total = weighted(call.call(tfb, given)[0])
+            again = weighted(inner.gradient(total, given["w_h"]))
+        return outer.gradient(again, given["w_h"])
+
+    penalty(given)
+    assert len(with_gates) == 1  # of the second derivative
+
+
+@pytest.mark.types
 def test_a_gradient_by_a_persistent_tape_is_saved_with_its_derivative(tfb, tmp_path):
     call = second_op_cases.make("lstm", steps=2)
     given = {name: tf.constant(value) for name, value in call.inputs.items()}
