@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -18,7 +19,9 @@ namespace {
 
 constexpr const char* kDataNames[] = {"plain", "large", "tiny", "specials",
                                       "integers"};
-constexpr const char* kPoolNames[] = {"threads", "late", "never", "refuses"};
+constexpr const char* kPoolNames[] = {"threads", "late", "never",
+                                      "refuses some", "refuses all"};
+static_assert(std::size(kPoolNames) == kNumPools);
 
 thread_local char running_case[320];
 
