@@ -343,18 +343,19 @@ def _chosen(
     zero = {of_outputs + k for k, each in enumerate(cotangents) if util.known_zero(each)}
     every = [tf.convert_to_tensor(each) for each in (*op.inputs, *op.outputs, *cotangents)]
 
-    def gradient(given: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor]) -> list:
-        """Nothing but what is given is in a graph that it may read."""
+    def gradient(given: Sequence[tf.Tensor], bars: Sequence[tf.Tensor]) -> list:
+        """Of `every`, as `given`: nothing else is in a graph that it may read."""
         used = [k for k, each in enumerate(given) if each.dtype.is_floating and k not in zero]
 
         def outputs(*floating: tf.Tensor) -> Sequence[tf.Tensor]:
-            every = [tf.zeros_like(each) if k in zero else each for k, each in enumerate(given)]
+            # Made anew, as known zeros.
+            own = [tf.zeros_like(each) if k in zero else each for k, each in enumerate(given)]
             for k, tensor in zip(used, floating, strict=True):
-                every[k] = tensor
-            call = Call(type_, every[:inputs], every[inputs:of_outputs], attrs)
-            return composed(call, every[of_outputs:])
+                own[k] = tensor
+            call = Call(type_, own[:inputs], own[inputs:of_outputs], attrs)
+            return composed(call, own[of_outputs:])
 
-        found = util.gradient_of(outputs, [given[k] for k in used], cotangents)
+        found = util.gradient_of(outputs, [given[k] for k in used], bars)
         by_place = dict(zip(used, found, strict=True))
         return [by_place.get(k) for k in range(len(given))]
 
