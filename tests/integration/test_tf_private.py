@@ -218,6 +218,14 @@ def test_hide_from_autograph(tfb, capfd):
     function(tf.zeros([1, 1]))
     assert "AutoGraph" not in capfd.readouterr().err
 
+    @tf.function
+    def wrong(x):
+        return tfb.lstm(x, tf.zeros([2, 4]), tf.zeros([1, 4]), tf.zeros([4]))
+
+    # Two stars: what was not converted.
+    with pytest.raises(ValueError, match=r"arguments\.py\", line \d+, in call  \*\*"):
+        wrong(tf.zeros([1, 1, 1]))
+
 
 def test_result_type(tfb):
     """Else results are of the type BlockRNN_GRUBlockCell; their fields are the same."""

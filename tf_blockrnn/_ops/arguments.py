@@ -123,6 +123,8 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 raise
             raise explained from error
 
+    # Else the first call in a tf.function would convert all that it runs, which takes a second.
+    _tf_private.hide_from_autograph(call)
     return call
 
 
