@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 # How the fields of a row are written, where it is not their value.
 WORDS = {
-    "lstm": "LSTM", "gru": "GRU", "rnn": "simple RNN",
+    "lstm": "LSTM", "gru": "GRU", "rnn": "simple RNN", "gru_before": "GRU, reset before",
+    "ln_lstm": "LSTM, layer norm", "ln_gru": "GRU, layer norm",
     "infer": "inference", "train": "training", "serve": "",
     "full": "full rows", "spread": "rows of all lengths", "half": "half rows",
     "recurrent_dropout": "recurrent dropout",
@@ -237,6 +238,57 @@ QUESTIONS = (
         across="op",
         panels=(),
         dims="B, I, H",
+    ),
+    Question(
+        "Cells in loops",
+        "How many times as fast as Keras' cells are ours in `keras.layers.RNN`?",
+        "`keras.layers.RNN` over one cell in a `tf.function`, float32; training is forward and"
+        " backward to the input and all weights. Keras runs with or without XLA, whichever is"
+        " faster, and in the last column both with it. GRU has the reset gate after the GEMM unless"
+        " the row says before. Keras has no cells with layer normalisation: they are compared with"
+        " cells on Keras' operations, `bench/peers/keras_cells.py`.",
+        (
+            _ms("ours", "ours_cell"),
+            _over("Keras / ours", "keras_cell", "keras_cell_xla", ours="ours_cell"),
+            _ms("ours, XLA", "ours_cell_xla"),
+            _over("Keras, XLA / ours, XLA", "keras_cell_xla", ours="ours_cell_xla"),
+        ),
+        bench="loops",
+        rows=("cell", "shape"),
+        across="kind",
+        plotted=False,
+    ),
+    Question(
+        "Single steps",
+        "How many times as fast as Keras' cells are ours, driven by hand?",
+        "One `tf.function` that calls a cell T times, each with the next input and the states of"
+        " the previous call, as a decoder does; the time of all T. float32, without XLA; training"
+        " is forward and backward to the inputs and all weights. Cells as in \"Cells in loops\".",
+        (
+            _ms("ours", "ours_cell"),
+            _over("Keras / ours", "keras_cell", ours="ours_cell"),
+        ),
+        bench="single_steps",
+        rows=("cell", "shape"),
+        across="kind",
+        plotted=False,
+    ),
+    Question(
+        "First calls",
+        "How long does a first call take, with and without XLA?",
+        "The first call of a new `tf.function` with one layer, float32: tracing, with XLA"
+        " compiling, and the run; training is forward and backward. Ours is `tf_blockrnn.lstm` or"
+        " `gru`, Keras' the layer. Import: of `tf_blockrnn`, after TensorFlow. Each in a fresh"
+        " process; medians of several.",
+        (
+            _ms("import", "import"),
+            _ms("ours", "ours"),
+            _over("Keras / ours", "keras"),
+            _ms("ours, XLA", "ours, XLA"),
+            _over("Keras, XLA / ours, XLA", "keras, XLA", ours="ours, XLA"),
+        ),
+        bench="first_calls",
+        plotted=False,
     ),
     Question(
         "Memory",

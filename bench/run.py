@@ -24,7 +24,9 @@ from bench.peers import PEERS
 
 _QUICK = timing.Plan(rounds=2, seconds=0.02)
 _DEFAULT = timing.Plan()
-_PEER_BENCHES = ("sequences", "stacks", "bfloat16", "layers", "inference")
+_PEER_BENCHES = (
+    "sequences", "stacks", "bfloat16", "layers", "inference", "loops", "single_steps",
+)  # fmt: skip
 _BENCHES = ("cells", *shapes.BENCHES)
 
 
@@ -118,7 +120,7 @@ def _processes(args: argparse.Namespace, bench: str, cases: Sequence[shapes.Case
 
 
 def _in_process(args: argparse.Namespace, bench: str, cases: Sequence[Any]) -> Any:
-    from bench import calls, jit, memory, steps
+    from bench import calls, first_calls, jit, memory, steps
     from bench.peers import tensorflow_base
 
     plan, threads = _plan(args), args.threads
@@ -127,6 +129,7 @@ def _in_process(args: argparse.Namespace, bench: str, cases: Sequence[Any]) -> A
         return cells.run(cases, tf, plan, threads)
     measure: Callable[..., list[tidy.Row]] = {
         "calls": lambda case, note: calls.measure(tf, case, plan, note),
+        "first_calls": lambda case, note: first_calls.measure(case, threads, plan, note),
         "jit": lambda case, note: jit.measure(tf, case, plan, note),
         "derivatives": lambda case, note: steps.measure(tf, case, plan, note),
         "layer_norm": lambda case, note: steps.measure(tf, case, plan, note),

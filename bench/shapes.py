@@ -128,15 +128,54 @@ BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
     (128, 30, 1024, 1024),
 )
 
-GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-LAYERS = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}  # classes of Keras and ours
+# Shapes of Keras' cells in keras.layers.RNN, and three of them for layer normalisation.
+LOOPS: tuple[tuple[int, int, int, int], ...] = (
+    (1, 100, 64, 64),
+    (32, 50, 192, 192),
+    (64, 25, 100, 320),
+    (1, 50, 256, 256),
+    (1, 50, 512, 512),
+    (4, 100, 128, 128),
+    (8, 50, 200, 200),
+    (16, 100, 64, 64),
+    (32, 25, 512, 512),
+    (128, 20, 64, 128),
+    (128, 10, 512, 512),
+)
+_NORM_LOOPS = LOOPS[:3]
+# Of the same cells driven by hand, for so many steps: enough that the call of the function is a
+# small part, and few enough to be traced soon.
+_STEPS = 16
+SINGLE_STEPS: tuple[tuple[int, int, int, int], ...] = tuple(
+    (batch, _STEPS, units, units)
+    for batch, units in (
+        (1, 64), (1, 128), (1, 256), (1, 512), (8, 128), (8, 256), (32, 64), (32, 256), (32, 512),
+        (128, 64), (128, 256), (128, 512),
+    )
+)  # fmt: skip
+
+# Of first calls, whose time is tracing and compiling: short, and with the packing of weights.
+FIRST_CALLS: tuple[tuple[int, int, int, int], ...] = (
+    (1, 10, 64, 64),
+    (32, 50, 128, 128),
+    (16, 100, 512, 512),
+)
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1, "gru_before": 3, "ln_lstm": 4, "ln_gru": 3}
+# Classes of Keras and ours.
+LAYERS = {
+    "lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN", "gru_before": "GRU",
+    "ln_lstm": "LayerNormLSTM", "ln_gru": "LayerNormGRU",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
     """One thing to measure: a whole sequence of a layer or of a stack of layers."""
 
-    cell: str  # "lstm", "gru" or "rnn" (tanh)
+    # "lstm", "gru", "rnn" (tanh); as Keras' cells also "gru_before", with the reset gate before the
+    # GEMM, and "ln_lstm" and "ln_gru", with layer normalisation.
+    cell: str
     # "infer": forward; "train": forward, and backward to the input and all weights; "serve": a
     # whole Python call of the forward, NumPy in and NumPy out, with weights that do not change.
     kind: str
@@ -151,6 +190,8 @@ class Case:
     lengths: str = "full"
     dtype: str = "float32"  # the type in memory
     as_layer: bool = False  # called as a layer of a model, where `lengths` is a mask
+    # Of Keras' cells: "RNN", in that layer, or "hand", called step by step; else "".
+    cells_in: str = ""
     recurrent_dropout: float = 0.0  # the rate, for layers only
     recompute: bool | int = False  # in training, the argument of our functions
     group: str = "grid"  # the part of the bench that it belongs to
@@ -239,6 +280,7 @@ class Block:
 
 
 _ALL = ("lstm", "gru", "rnn")
+_CELLS, _NORM_CELLS = ("lstm", "gru", "gru_before", "rnn"), ("ln_lstm", "ln_gru")
 _INFER, _TRAIN, _SERVE = ("infer",), ("train",), ("serve",)
 BENCHES: dict[str, tuple[Block, ...]] = {
     "sequences": (
@@ -264,7 +306,15 @@ BENCHES: dict[str, tuple[Block, ...]] = {
         Block("sessions", INFERENCE, kinds=_SERVE),
         Block("models", FROZEN_MODELS, kinds=_SERVE, variants=({"as_layer": True},)),
     ),
+    "loops": tuple(
+        Block("loops", some, cells, variants=({"cells_in": "RNN"},))
+        for cells, some in ((_CELLS, LOOPS), (_NORM_CELLS, _NORM_LOOPS))
+    ),
+    "single_steps": (
+        Block("steps", SINGLE_STEPS, (*_CELLS, *_NORM_CELLS), variants=({"cells_in": "hand"},)),
+    ),
     "calls": (Block("calls", CALL_SHAPES, kinds=_INFER),),
+    "first_calls": (Block("first", FIRST_CALLS),),
     "jit": (
         Block("calls", JIT_CALL_SHAPES, kinds=_INFER),
         Block("calls", JIT_TRAIN_SHAPES, kinds=_TRAIN),

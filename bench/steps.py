@@ -22,17 +22,19 @@ def _layers(case: Case) -> dict[str, Any]:
     """The contenders, all with the same weights but "plain", which has fewer."""
     import keras
 
+    from bench.peers import keras_cells
     from tf_blockrnn import layers
 
     kind, more = LAYERS[case.cell], {"return_sequences": True}
     if case.group == "derivatives":
         made = {"ours": getattr(layers, kind), "keras": getattr(keras.layers, kind)}
         return {name: make(case.units, **more) for name, make in made.items()}
-    cell = getattr(layers, f"LayerNorm{kind}Cell")(case.units)
     return {
         "ours": getattr(layers, f"LayerNorm{kind}")(case.units, **more),
         "plain": getattr(layers, kind)(case.units, **more),
-        "keras": keras.layers.RNN(cell, **more),
+        "keras": keras.layers.RNN(
+            keras_cells.make_cell(f"ln_{case.cell}", case.units, ours=False), **more
+        ),
     }
 
 

@@ -6,8 +6,9 @@ To add one, write a module with a class that has base.Peer's methods, and add a 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from bench.shapes import Case
+from bench.shapes import GATES, Case
 
 _TYPES = ("float32", "bfloat16")
 _CELLS = ("lstm", "gru", "rnn")
@@ -28,6 +29,7 @@ class Entry:
     dtypes: tuple[str, ...] = ("float32",)
     as_layer: bool = False  # also as a layer of a model, plain and masked
     recurrent_dropout: bool = False  # as a layer
+    cells_in: tuple[str, ...] = ()  # what drives Keras' cells
     environment: tuple[tuple[str, str], ...] = ()  # of its process
     precision: str = "float32"  # of the weights, where the call is of float32
 
@@ -36,6 +38,8 @@ class Entry:
         form = self.stacks if case.is_stack else self.single
         if case.as_layer:
             form = self.as_layer and (self.recurrent_dropout or not case.recurrent_dropout)
+        if case.cells_in:
+            form = case.cells_in in self.cells_in
         return (
             form
             and case.cell in self.cells
@@ -44,6 +48,7 @@ class Entry:
         )
 
 
+_OF_CELLS: dict[str, Any] = {"cells": tuple(GATES), "single": False}
 PEERS: dict[str, Entry] = {
     "ours": Entry("ours", "function", dtypes=_TYPES),
     "ours_cudnn": Entry("ours", "cudnn", cells=_CELLS, single=False, stacks=True),
@@ -64,6 +69,10 @@ PEERS: dict[str, Entry] = {
     "keras_xla_before": Entry(
         "keras_layers", "before,xla", cells=("gru",), gru_form="before", default=False
     ),
+    "ours_cell": Entry("keras_cells", "ours", **_OF_CELLS, cells_in=("RNN", "hand")),
+    "ours_cell_xla": Entry("keras_cells", "ours,xla", **_OF_CELLS, cells_in=("RNN",)),
+    "keras_cell": Entry("keras_cells", "keras", **_OF_CELLS, cells_in=("RNN", "hand")),
+    "keras_cell_xla": Entry("keras_cells", "keras,xla", **_OF_CELLS, cells_in=("RNN",)),
     "torch": Entry("torch_rnn", "", cells=_CELLS, stacks=True, dtypes=_TYPES, as_layer=True),
     "onnxruntime": Entry("onnx_rnn", "after", cells=_CELLS, kinds=("infer",), stacks=True),
     "onnxruntime_before": Entry(

@@ -64,6 +64,10 @@ class Peer:
         return {"mask": self._tf.Variable(np.ascontiguousarray(case.valid().T))}
 
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
+        return tensorflow_base.prepared(self._tf, self.model(case, arrays), case.kind == "train")
+
+    def model(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:
+        """What `prepare` traces."""
         tf = self._tf
         layer, train = self._layer(case, arrays), case.kind == "train"
         given = self._mask(case)
@@ -76,7 +80,7 @@ class Peer:
             arguments = {name: tf.convert_to_tensor(value) for name, value in given.items()}
             return layer(tf.convert_to_tensor(x), training=train, **arguments)
 
-        model = tensorflow_base.Model(
+        return tensorflow_base.Model(
             x=tf.Variable(batch_major(arrays.x)),
             weights=[weight.value for weight in layer.trainable_weights],
             cotangent=tf.constant(batch_major(arrays.cotangent)),
@@ -86,7 +90,6 @@ class Peer:
             xla=self._xla,
             fixed=(lambda: self._fixed_dropout(case)) if case.recurrent_dropout else None,
         )
-        return tensorflow_base.prepared(tf, model, train)
 
     @contextlib.contextmanager
     def _fixed_dropout(self, case: Case) -> Iterator[None]:

@@ -37,17 +37,17 @@ class Peer:
         self._library = tf_blockrnn
 
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
+        return tensorflow_base.prepared(self._tf, self.model(case, arrays), case.kind == "train")
+
+    def model(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:
+        """What `prepare` traces."""
         if self._option == "function":
-            model = self._function(case, arrays)
-        elif self._option == "cudnn":
-            model = self._stack(case, arrays)
-        elif case.cell == "gru":
-            model = self._block_gru(arrays)
-        else:
-            model = stock_tf.block_lstm(
-                self._tf, self._library.raw_ops, arrays, grad_op=False
-            )  # fmt: skip
-        return tensorflow_base.prepared(self._tf, model, case.kind == "train")
+            return self._function(case, arrays)
+        if self._option == "cudnn":
+            return self._stack(case, arrays)
+        if case.cell == "gru":
+            return self._block_gru(arrays)
+        return stock_tf.block_lstm(self._tf, self._library.raw_ops, arrays, grad_op=False)
 
     def _function(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:
         tf = self._tf
