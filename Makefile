@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 TIERS := test-xla test-types test-isa test-sanitizers test-tf-keras test-packages test-docs test-gpu-emulated
-.PHONY: help build test test-full $(TIERS) test-matrix test-fuzz dev demo bench docs lock compile-commands lint \
+.PHONY: help build test test-full $(TIERS) test-matrix test-fuzz dev demo bench bench-record docs lock compile-commands lint \
 	format wheel wheel-aarch64 sdist doctor clean
 
 # The words of an origin: command line, environment, environment override.
@@ -36,12 +36,12 @@ FUZZ_SECONDS ?= 600
 ISA ?= native
 TYPES ?= f32
 FAMILY ?=
-# What make passes on to demo, bench and lock.
+# What make passes on to demo, bench, bench-record and lock.
 ARGS ?=
 MATRIX := 2.19 2.20 2.21
 
 # TensorFlow's own notes about itself would hide what these verbs print.
-bench docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
+bench bench-record docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
 # Of the theme's authors, about a later MkDocs.
 docs: export NO_MKDOCS_2_WARNING := 1
 
@@ -62,6 +62,7 @@ help:
 	@echo 'make test-fuzz         searches FAMILY, or each, for FUZZ_SECONDS with libFuzzer (clang)'
 	@echo 'make dev               the engine tests, compiled fast (ISA=native TYPES="f32 bf16" FAMILY=lstm)'
 	@echo 'make bench             measures the ops against their peers (ARGS=...)'
+	@echo 'make bench-record      all benches in turn, with the newest peers, on a quiet machine; goes on where it ended'
 	@echo 'make docs              README, guides and API reference as one site with a search, into site/'
 	@echo 'make lock              requirements/*.txt from requirements/*.in (ARGS=--upgrade)'
 	@echo 'make compile-commands  compile_commands.json, for clangd and other tools'
@@ -76,11 +77,11 @@ help:
 # What the build and the demo need.
 # Bazel is installed meanwhile, where it is missing; what can't be installed is reported by the build.
 .venv/stamp: requirements/tf2.21.in requirements/tf2.21.txt requirements/demo.in tools/make_venv.sh
-	python3 tools/build.py --install-bazel & tools/make_venv.sh .venv 2.21 tf2.21 demo && wait
+	python3 tools/build.py --install-bazel & tools/make_venv.sh .venv tf2.21 tf2.21 demo && wait
 	touch $@
 
 .venv/stamp-dev: .venv/stamp requirements/dev.in requirements/examples.txt
-	tools/make_venv.sh .venv 2.21 dev
+	tools/make_venv.sh .venv tf2.21 dev
 	$(WITHOUT_DEPENDENCIES) --requirement=requirements/examples.txt
 	touch $@
 
@@ -91,7 +92,7 @@ help:
 WITHOUT_DEPENDENCIES := .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .venv-tf%/stamp: requirements/tf%.in requirements/tf%.txt requirements/demo.in requirements/dev.in tools/make_venv.sh
-	tools/make_venv.sh .venv-tf$* $* tf$* demo dev
+	tools/make_venv.sh .venv-tf$* tf$* tf$* demo dev
 	touch $@
 
 build: $(ENVIRONMENT)
@@ -154,6 +155,14 @@ dev: $(ENVIRONMENT)
 bench: build $(DEVELOPMENT)
 	$(PYTHON) -m bench $(ARGS)
 
+# The newest peers are in an environment of their own, beside the same TensorFlow.
+.venv-bench/stamp: requirements/tf2.21.in requirements/peers.in requirements/peers.txt tools/make_venv.sh
+	tools/make_venv.sh .venv-bench peers tf2.21 peers
+	touch $@
+
+bench-record: build $(if $(ENVIRONMENT),.venv-bench/stamp)
+	$(if $(ENVIRONMENT),.venv-bench/bin/python,$(PYTHON)) -m bench all $(ARGS)
+
 docs: build $(DEVELOPMENT)
 	$(PYTHON) -m mkdocs build
 	@echo 'site/index.html; the search needs a server: $(PYTHON) -m http.server --directory site'
@@ -164,6 +173,7 @@ LOCK := $(PYTHON) -m uv pip compile --quiet --no-annotate --custom-compile-comma
 lock: $(DEVELOPMENT)
 	set -e; for version in $(MATRIX); do $(LOCK) $(ARGS) requirements/tf$$version.in requirements/demo.in \
 		requirements/dev.in requirements/jax.in --output-file requirements/tf$$version.txt; done; \
+	$(LOCK) $(ARGS) requirements/tf2.21.in requirements/peers.in --output-file requirements/peers.txt; \
 	for name in examples tf-keras; do \
 		$(LOCK) $(ARGS) --no-deps requirements/$$name.in --output-file requirements/$$name.txt; done
 
@@ -178,12 +188,12 @@ format: $(DEVELOPMENT)
 
 # For tests/gpu/check_ffi.py, which needs no TensorFlow.
 .build/jax/stamp: requirements/jax.in requirements/tf2.21.txt tools/make_venv.sh
-	tools/make_venv.sh .build/jax 2.21 jax
+	tools/make_venv.sh .build/jax tf2.21 jax
 	touch $@
 
 # Environments with a TensorFlow and what it needs, to build for it.
 .build/tensorflow-%/stamp: requirements/tf%.in requirements/tf%.txt tools/make_venv.sh
-	tools/make_venv.sh .build/tensorflow-$* $* tf$*
+	tools/make_venv.sh .build/tensorflow-$* tf$* tf$*
 	touch $@
 
 # Beside the libraries in tf_blockrnn/, those for the other versions of TensorFlow; with PYTHON=<python> none.

@@ -76,13 +76,20 @@ def versions() -> dict[str, str]:
     return out
 
 
-def _commit() -> str | None:
-    root = pathlib.Path(__file__).resolve().parent.parent
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
+def commit(root: pathlib.Path) -> str | None:
+    """Of a checkout, with "-dirty" after changes, but for those that results and pages bring."""
+
+    def git(*words: str) -> str:
         return subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=root, capture_output=True, text=True, timeout=10, check=True,
-        ).stdout.strip()  # fmt: skip
+            ["git", *words], cwd=root, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        changed = git(
+            "status", "--porcelain", "--untracked-files=no", "--",
+            ".", ":(exclude)bench/results", ":(exclude)*.md",
+        )  # fmt: skip
+        return git("describe", "--always") + ("-dirty" if changed else "")
     return None
 
 
@@ -109,7 +116,7 @@ def stamp(threads: int) -> dict[str, object]:
         "system": f"{platform.system()} {platform.machine()}",
         "virtual": "hypervisor" in have,
         "versions": versions(),
-        "commit": _commit(),
+        "commit": commit(pathlib.Path(__file__).resolve().parent.parent),
         "load_at_start": load(),
     }
 
@@ -121,10 +128,44 @@ def warn_if_busy() -> None:
         print(f"note: the machine is busy (load {now}); the times below are noisy", file=sys.stderr)
 
 
-def wait_until_quiet(seconds: float = 300) -> None:
-    """Waits for the load to fall, such as that of a previous bench, but no longer than that."""
+def wait_until_quiet(seconds: float) -> str:
+    """Waits for the load to fall, such as that of a previous bench, but no longer than that.
+
+    Returns why the machine is not quiet, or "" if it is.
+    """
     end = time.monotonic() + seconds
     if load() > QUIET_LOAD:
-        print(f"waiting for the load to fall, {seconds:g} s at most", file=sys.stderr)
-    while load() > QUIET_LOAD and time.monotonic() < end:
-        time.sleep(5)
+        print(f"waiting for the load to fall, {seconds:g} s at most", file=sys.stderr, flush=True)
+    while load() > QUIET_LOAD:
+        if time.monotonic() >= end:
+            return f"the load is {load()}, above {QUIET_LOAD}; busy: {', '.join(busiest())}"
+        time.sleep(min(5.0, max(0.0, end - time.monotonic())))
+    return ""
+
+
+def _cpu_seconds() -> dict[tuple[int, str], float]:
+    """Of each process and its command, so far (Linux)."""
+    out, tick = {}, os.sysconf("SC_CLK_TCK")
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it may end meanwhile
+            # The command is in parentheses and may have any character; utime and stime are the
+            # 12th and 13th field after it.
+            head, _, rest = (path / "stat").read_text(encoding="utf-8").rpartition(")")
+            fields = rest.split()
+            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command = " ".join(words.split()) or head.partition("(")[2]
+            out[int(path.name), command] = (int(fields[11]) + int(fields[12])) / tick
+    return out
+
+
+def busiest(seconds: float = 1.0, most: int = 5) -> list[str]:
+    """The processes that use the most processor time during `seconds`, with their share of it."""
+    before = _cpu_seconds()
+    time.sleep(seconds)
+    used = {who: now - before[who] for who, now in _cpu_seconds().items() if who in before}
+    ranked = sorted(used, key=lambda who: -used[who])[:most]
+    shown = [
+        f"{100 * used[who] / seconds:.0f}% {who[1][:60]} (process {who[0]})"
+        for who in ranked if used[who] >= 0.02 * seconds
+    ]  # fmt: skip
+    return shown or ["no process now, so it falls"]

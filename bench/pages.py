@@ -100,5 +100,5 @@ def write(root: pathlib.Path, folder: pathlib.Path) -> list[pathlib.Path]:
             made.append(plot.question(question, some[question.result], path))
     if panels := readme.panels(some):
         for name, narrow in ((readme.CHART, False), (readme.NARROW, True)):
-            made.append(plot.chart(list(panels.values()), plots / name, narrow=narrow))
+            made.append(plot.chart(panels, plots / name, narrow=narrow))
     return made

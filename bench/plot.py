@@ -168,7 +168,9 @@ def chart(panels: Sequence[readme.Panel], path: pathlib.Path, narrow: bool = Fal
         _bars(axis, panel, narrow, size)
         ends = [end for bar in panel.bars.values() for end in bar]
         axis.set_xscale("log", base=2)
-        axis.set_xlim(min(0.9, *ends) / 1.1, max(ends) * (1.1 if narrow else 2.2))
+        left, most = min(0.9, *ends) / 1.1, max(ends)
+        # Beside the longest bar its words take about a third of the width.
+        axis.set_xlim(left, 1.1 * most if narrow else left * (most / left) ** (1 / 0.62))
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
         axis.tick_params(labelsize=size)
         axis.axvline(1, color=_LINE, linewidth=1)

@@ -29,6 +29,7 @@ class Panel:
 @dataclasses.dataclass(frozen=True)
 class _Product:
     title: str
+    result: str  # its name
     asked: Question  # of one kind, with a row for each cell and shape
     ours: str
 
@@ -54,7 +55,8 @@ class _Product:
 def _product(title: str, question: str, kind: str, ours: str) -> _Product:
     every = BY_KEY[question]
     only = {**every.only, "kind": (kind,)}
-    return _Product(title, dataclasses.replace(every, only=only, rows=("cell", "shape")), ours)
+    asked = dataclasses.replace(every, only=only, rows=("cell", "shape"))
+    return _Product(title, every.result, asked, ours)
 
 
 _TRAINING = _product("Training with tf_blockrnn.lstm and gru", "sequences", "train", "ours")
@@ -62,13 +64,13 @@ _INFERENCE = _product("Inference with tf_blockrnn.lstm and gru", "sequences", "i
 _SESSIONS = _product("Inference with a tf_blockrnn Session", "inference", "serve", "ours_session")
 
 
-def panels(some: Results) -> dict[str, Panel]:
-    """The panels of the chart by result; none of a machine that is not known to have been quiet."""
-    return {
-        name: product.panel(some[name])
-        for name, product in (("sequences", _TRAINING), ("inference", _SESSIONS))
-        if name in some and provenance.noise(some[name]).quiet
-    }
+def panels(some: Results) -> list[Panel]:
+    """The panels of the chart; none of a machine that is not known to have been quiet."""
+    return [
+        product.panel(some[product.result])
+        for product in (_TRAINING, _INFERENCE, _SESSIONS)
+        if product.result in some and provenance.noise(some[product.result]).quiet
+    ]
 
 
 def words(ratios: tuple[float, float]) -> str:
@@ -89,7 +91,7 @@ def _picture(shown: Iterable[Panel], folder: str) -> str:
 
 def speed(some: Results, folder: str) -> str:
     """The section, with the chart in `folder`: how fast it is, then where that was measured."""
-    functions, shown = some["sequences"], panels(some)
+    functions, sessions, shown = some["sequences"], some.get("inference"), panels(some)
     parts = [
         "How many times as fast it is: the time of another library divided by ours, one layer,"
         f" float32. Each number is the geometric mean over {_TRAINING.shapes(functions)} shapes,"
@@ -100,11 +102,14 @@ def speed(some: Results, folder: str) -> str:
         "**Inference** with the same functions in TensorFlow:",
         _INFERENCE.table(functions),
     ]
-    if "inference" in shown:
-        parts.append("**Inference** with an `inference.Session`, without TensorFlow:")
-    if shown:
-        parts.append(_picture(shown.values(), folder))
     measured = [f"- Functions. {provenance.measured(functions)}"]
-    if "inference" in shown:
-        measured.append(f"- Sessions. {provenance.measured(some['inference'])}")
+    if sessions:
+        shapes = _SESSIONS.shapes(sessions)
+        parts += [
+            f"**Inference** with an `inference.Session`, without TensorFlow, over {shapes} shapes:",
+            _SESSIONS.table(sessions),
+        ]
+        measured.append(f"- Sessions. {provenance.measured(sessions)}")
+    if shown:
+        parts.append(_picture(shown, folder))
     return "\n\n".join([*parts, "\n".join(measured)])

@@ -1,11 +1,12 @@
 """python -m bench [VERB]
 
-VERB: one of the benches (default: all of them, one after another), or
+VERB: one of the benches (default: all of them, one after another, but for those with a result of
+this commit), or
   show FILE   prints the tables of a result and redoes its plots
   pages       writes the generated parts of README.md and docs/, and their plots, from the results
 
-A complete run takes over an hour on two cores, most of it for the sequences and stacks; --seconds
-and --rounds trade time for less noise. --help of a verb has its options.
+A complete run takes hours on two cores, most of it for the sequences and stacks, and needs a quiet
+machine; --seconds and --rounds trade time for less noise. --help of a verb has its options.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import cells, machine, pages, provenance, questions, shapes, tables, tidy, timing
+from bench import (
+    cells,
+    machine,
+    pages,
+    provenance,
+    questions,
+    record,
+    shapes,
+    tables,
+    tidy,
+    timing,
+)  # fmt: skip
 from bench.peers import PEERS
 
 _QUICK = timing.Plan(rounds=2, seconds=0.02)
@@ -45,6 +57,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         add("--out", type=pathlib.Path, help="folder (default bench/results, or its folder partial"
             " when something is left out)")  # fmt: skip
         if bench == "all":
+            # fmt: off
+            add("--again", nargs="*", choices=_BENCHES, metavar="BENCH",
+                help="also these, which have a result of this commit; without names all")
+            add("--wait", type=float, default=600, metavar="SECONDS",
+                help="for a quiet machine, before each bench (default 600)")
+            add("--even-if-busy", action="store_true", help="measures on a busy machine, too")
+            # fmt: on
             continue
         form = "BxIxH" if bench == "cells" else "BxTxIxH"
         add("--shapes", nargs="+", metavar=form, default=[], help="these shapes only")
@@ -152,6 +171,42 @@ def _run(args: argparse.Namespace, bench: str) -> None:
     print(f"written: {folder / bench}.json")
 
 
+def _contenders(bench: str, cases: Sequence[Any]) -> int:
+    """The number of measurements in the cases of a bench."""
+    if bench in _PEER_BENCHES:
+        return sum(entry.default and entry.does(case) for case in cases for entry in PEERS.values())
+    columns = [column for question in questions.of(bench) for column in question.columns]
+    return len(cases) * len({name for column in columns for name in column.contenders})
+
+
+def _jobs(args: argparse.Namespace) -> list[record.Job]:
+    words = ["--quick"] * args.quick
+    for name in ("rounds", "seconds", "threads", "out"):
+        if (value := getattr(args, name)) is not None:
+            words += [f"--{name}", str(value)]
+    folder, jobs = _folder(args, {"interrupted": False}), []
+    for bench in _BENCHES:
+        path = folder / f"{bench}.json"
+        cases = _cases(argparse.Namespace(verb=bench, quick=args.quick), bench)
+        seconds = record.estimate(bench, _contenders(bench, cases), _plan(args), path)
+        jobs.append(record.Job(bench, tuple(words), path, seconds))
+    return jobs
+
+
+def _run_all(args: argparse.Namespace) -> int:
+    jobs = _jobs(args)
+    again = [] if args.again is None else args.again or _BENCHES
+    recorded = [
+        job.bench for job in jobs if job.bench not in again
+        and record.is_recorded(job.path, _plan(args), args.threads)
+    ]  # fmt: skip
+    anyway = args.quick or args.even_if_busy
+    came = record.run(jobs, recorded, lambda: "" if anyway else machine.wait_until_quiet(args.wait))
+    print("\n".join(record.report(jobs, came)))
+    done = all(what.startswith(("measured", "recorded")) for what in came.values())
+    return 0 if done else 1
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; returns the exit code."""
     args = _arguments(argv)
@@ -163,10 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for path in pages.write(args.root, args.results):
             print(path)
     elif args.verb == "all":
-        for bench in _BENCHES:
-            if not args.quick:
-                machine.wait_until_quiet()
-            _run(argparse.Namespace(**{**vars(args), "verb": bench}), bench)
+        return _run_all(args)
     else:
         _run(args, args.verb)
     return 0

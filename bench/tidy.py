@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +58,7 @@ def collect(
     measure: called with a case and a function that displays what is being done.
     """
     bar, rows = Progress(len(cases)), result["rows"]
+    start = time.monotonic()
     try:
         for case in cases:
             bar.start(str(case))
@@ -68,6 +70,7 @@ def collect(
             raise
         result["interrupted"] = True  # keep minutes of measurements
     result["machine"]["load_at_end"] = machine.load()
+    result["seconds"] = round(time.monotonic() - start)
     return result
 
 

@@ -1,11 +1,11 @@
 #!/bin/bash
-# tools/make_venv.sh FOLDER VERSION NAME...: installs requirements/NAME.in, as locked for this version of TensorFlow, into
-# a virtual environment, which it makes first.
+# tools/make_venv.sh FOLDER LOCK NAME...: installs requirements/NAME.in, as locked in requirements/LOCK.txt, into a virtual
+# environment, which it makes first.
 set -euo pipefail
 folder="$1"
-lock="requirements/tf$2.txt"
+lock="requirements/$2.txt"
 newest=13
-[[ "$2" != 2.19 ]] || newest=12 # it has no wheels for 3.13
+[[ "$2" != tf2.19 ]] || newest=12 # it has no wheels for 3.13
 shift 2
 
 if [[ ! -x "${folder}/bin/pip" ]]; then

@@ -18,6 +18,7 @@ from bench import (
     calls,
     cells,
     data,
+    first_calls,
     jit,
     process,
     questions,
@@ -31,11 +32,12 @@ from bench import run as command
 from bench.peers import PEERS, tensorflow_base, worker
 
 PNG = b"\x89PNG\r\n\x1a\n"
-_QUICK = ("--quick", "--only", "lstm", "--shapes", "3x4x7x9")
+_QUICK = ("--quick", "--shapes", "3x4x7x9", "--only", "lstm")
 # Benches that measure in their own process: all in one here, which imports TensorFlow once.
 _IN_PROCESS = {
     "cells": ("--quick",),
     **dict.fromkeys(("calls", "jit", "memory", "recompute", "derivatives", "layer_norm"), _QUICK),
+    "first_calls": (*_QUICK, "infer", "--rounds", "1"),
 }
 
 
@@ -48,7 +50,7 @@ def quick(tmp_path_factory) -> tuple[pathlib.Path, str]:
     folder = tmp_path_factory.mktemp("bench")
     commands = [[bench, *more, "--out", str(folder)] for bench, more in _IN_PROCESS.items()]
     code = f"from bench.run import main\nfor command in {commands}: main(command)"
-    return folder, assert_ok(run_python(["-c", code], timeout=300, cwd=ROOT), "bench")
+    return folder, assert_ok(run_python(["-c", code], timeout=600, cwd=ROOT), "bench")
 
 
 @pytest.mark.parametrize("bench", _IN_PROCESS)
@@ -78,13 +80,19 @@ def test_ops_and_both_measurements_of_recompute_are_complete(quick):
     assert found == {(f"recompute={b}", unit) for b in (False, True) for unit in ("bytes", "ms")}
 
 
-def test_all_peers_of_inference_compute_the_same_and_are_timed(tmp_path):
-    """Each in a process of its own, for sessions and for models."""
-    arguments = ["-m", "bench", "inference", "--quick", "--shapes", "3x4x7x9"]
+@pytest.mark.parametrize(
+    ("bench", "only"),
+    [("inference", ()), ("loops", ("gru_before", "train")), ("single_steps", ("ln_lstm", "infer"))],
+)
+def test_all_peers_compute_the_same_and_are_timed(tmp_path, bench, only):
+    """Each in a process of its own, for sessions, models, and cells in loops and by hand."""
+    arguments = ["-m", "bench", bench, "--quick", "--shapes", "3x4x7x9", "--only", *only]
+    arguments = arguments if only else arguments[:-1]
     assert_ok(run_python([*arguments, "--out", str(tmp_path)], timeout=300, cwd=ROOT), "bench")
-    result = json.loads((tmp_path / "inference.json").read_text())
+    result = json.loads((tmp_path / f"{bench}.json").read_text())
     assert len(result["peaks"]) == 2 and result["machine"]["load_at_end"] >= 0
-    for case in shapes.cases("inference", shapes=[(3, 4, 7, 9)]):
+    assert result["seconds"] >= 0
+    for case in shapes.cases(bench, only, shapes=[(3, 4, 7, 9)]):
         rows = [row for row in result["rows"] if case.fields().items() <= row.items()]
         assert {row["contender"] for row in rows} == {n for n, e in PEERS.items() if e.does(case)}
         assert all(row["median"] > 0 for row in rows), rows
@@ -171,7 +179,47 @@ def servers(monkeypatch) -> dict[str, worker.Server]:
     monkeypatch.setattr(tensorflow_base, "start", lambda threads: tf)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)
-    return {name: worker.Server(name, 1) for name in ("ours_layer", "keras", "torch")}
+    names = ("ours_layer", "keras", "torch", "ours_cell", "keras_cell")
+    return {name: worker.Server(name, 1) for name in names}
+
+
+@pytest.mark.parametrize("cell", shapes.GATES)
+@pytest.mark.parametrize("bench", ["loops", "single_steps"])
+def test_the_cells_of_keras_and_ours_compute_the_same(servers, bench, cell):
+    (case,) = shapes.cases(bench, [cell, "train"], [(3, 4, 5, 6)])
+    checks = {n: server.prepare(case) for n, server in servers.items() if PEERS[n].does(case)}
+    assert set(checks) == {"ours_cell", "keras_cell"}
+    assert sequences.disagreement(checks) == {}
+    assert all(check["x_grad_norm"] > 0 for check in checks.values())
+
+
+def test_a_cell_that_is_not_on_the_op_is_refused(servers, monkeypatch):
+    from tf_blockrnn.layers import LSTMCell
+
+    monkeypatch.setattr(LSTMCell, "why_not_fused", "a reason")
+    (case,) = shapes.cases("loops", ["lstm", "infer"], [(3, 4, 5, 6)])
+    with pytest.raises(RuntimeError, match="does not run on the op: a reason"):
+        servers["ours_cell"].prepare(case)
+
+
+def test_first_calls_that_compute_something_else_or_fail_are_told(monkeypatch):
+    answers = {name: {"seconds": {name: 1.0}, "norm": 2.0} for name in first_calls.CONTENDERS}
+
+    def one(contender: str, *_: object) -> dict:
+        if isinstance(answers[contender], str):
+            raise process.NoAnswer(answers[contender])
+        return answers[contender]
+
+    monkeypatch.setattr(first_calls, "_one", one)
+    (case,) = shapes.cases("first_calls", ["lstm", "train"], [(3, 4, 5, 6)])
+    arguments = (case, 1, timing.Plan(rounds=3), lambda _: None)
+    assert [len(row["rounds"]) for row in first_calls.measure(*arguments)] == [3] * 4
+    answers["keras"] = "why not"
+    rows = {row["contender"]: row for row in first_calls.measure(*arguments)}
+    assert rows["keras"]["missing"] == "why not" and rows["ours"]["median"] == 1000.0
+    answers["keras, XLA"]["norm"] = 2.1
+    with pytest.raises(RuntimeError, match="the results differ"):
+        first_calls.measure(*arguments)
 
 
 @pytest.mark.parametrize(

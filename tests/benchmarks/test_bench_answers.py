@@ -146,11 +146,11 @@ SPEED = "<!-- bench:begin speed --><!-- bench:end speed -->"
 
 def test_the_chart_is_never_of_a_machine_that_was_not_quiet():
     some = {name: copy.deepcopy(result) for name, result in STORED.items()}
-    (panel,) = readme.panels(some).values()
+    (panel,) = readme.panels(some)
     assert panel.bars["LSTM vs. ONNX Runtime"] == pytest.approx((1.30, 0.78), abs=0.01)
     assert panel.processor == "Intel Xeon, 2 cores" and panel.shapes == 28
     some["inference"]["machine"]["load_at_start"] = 3.0
-    assert readme.panels(some) == {} and readme.CHART not in pages.rewritten(SPEED, some)
+    assert readme.panels(some) == [] and readme.CHART not in pages.rewritten(SPEED, some)
 
 
 def test_the_chart_is_told_in_words_and_where_it_was_measured_comes_last():
@@ -158,6 +158,7 @@ def test_the_chart_is_told_in_words_and_where_it_was_measured_comes_last():
     assert all(f'"bench/results/{name}"' in text for name in (readme.CHART, readme.NARROW))
     assert 'alt="Inference with a tf_blockrnn Session: LSTM vs. ONNX Runtime 1.30× (low' in text
     assert "\n| LSTM | 4.00 (1.36) | 1.58 (1.09) |\n" in text and "geometric mean over 16" in text
+    assert "over 28 shapes:\n" in text and "\n| LSTM | 1.30 (**0.78**) | 3.05 (**0.94**) |" in text
     assert text.rindex("|") < text.index("<picture>") < text.index("Measured at")
     assert all(provenance.measured(STORED[name]) in text for name in ("sequences", "inference"))
 
@@ -171,12 +172,15 @@ def test_each_panel_of_the_chart_names_what_it_shows_legibly(monkeypatch, tmp_pa
         for row in result["rows"]:
             row["rounds"] = [1.0] * 3
     shown = readme.panels(some)
+    assert [panel.title.partition(" ")[0] for panel in shown] == [
+        "Training", "Inference", "Inference",
+    ]  # fmt: skip
     figures = []
     monkeypatch.setattr(plot, "_save", lambda figure, path, dpi: figures.append(figure))
-    plot.chart(list(shown.values()), tmp_path / "a.png", narrow)
+    plot.chart(shown, tmp_path / "a.png", narrow)
     (figure,) = figures
     figure.canvas.draw()
-    for axis, panel in zip(figure.axes, shown.values(), strict=True):
+    for axis, panel in zip(figure.axes, shown, strict=True):
         assert panel.title in axis.get_title() and panel.processor in axis.get_title()
         assert axis.get_xscale() == "log" and "logarithmic" in axis.get_xlabel()
         assert f"geometric mean over {panel.shapes} shapes" in axis.get_xlabel()
