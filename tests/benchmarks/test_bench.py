@@ -50,9 +50,10 @@ def quick(tmp_path_factory) -> tuple[pathlib.Path, str]:
     folder = tmp_path_factory.mktemp("bench")
     commands = [[bench, *more, "--out", str(folder)] for bench, more in _IN_PROCESS.items()]
     code = f"from bench.run import main\nfor command in {commands}: main(command)"
-    return folder, assert_ok(run_python(["-c", code], timeout=600, cwd=ROOT), "bench")
+    return folder, assert_ok(run_python(["-c", code], timeout=3000, cwd=ROOT), "bench")
 
 
+@pytest.mark.xdist_group("quick_bench")  # one worker, since the fixture takes minutes
 @pytest.mark.parametrize("bench", _IN_PROCESS)
 def test_a_quick_run_answers_its_questions(quick, bench):
     folder, printed = quick
@@ -71,6 +72,7 @@ def test_a_quick_run_answers_its_questions(quick, bench):
         assert png.read_bytes().startswith(PNG) if question.plotted else not png.exists()
 
 
+@pytest.mark.xdist_group("quick_bench")
 def test_ops_and_both_measurements_of_recompute_are_complete(quick):
     rows = tidy.read(quick[0] / "cells.json")["rows"]
     wanted = {(op, shape) for op in cells.OPS for shape in ((1, 8, 8), (3, 7, 9))}
