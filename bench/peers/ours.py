@@ -79,7 +79,7 @@ class Peer:
                 input_h=state,
                 input_c=state,
                 params=params,
-                lengths=lengths,
+                sequence_lengths=lengths,
                 rnn_mode="rnn_tanh" if case.cell == "rnn" else case.cell,
                 direction="bidirectional" if case.directions == 2 else "unidirectional",
                 is_training=case.kind == "train",

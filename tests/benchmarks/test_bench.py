@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import pathlib
 import signal
@@ -181,16 +182,21 @@ def servers(monkeypatch) -> dict[str, worker.Server]:
     monkeypatch.setattr(tensorflow_base, "start", lambda threads: tf)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)
-    names = ("ours_layer", "keras", "torch", "ours_cell", "keras_cell")
+    names = ("ours_layer", "keras", "torch", "ours_cell", "keras_cell", "ours_cudnn")
     return {name: worker.Server(name, 1) for name in names}
 
 
-@pytest.mark.parametrize("cell", shapes.GATES)
-@pytest.mark.parametrize("bench", ["loops", "single_steps"])
-def test_the_cells_of_keras_and_ours_compute_the_same(servers, bench, cell):
-    (case,) = shapes.cases(bench, [cell, "train"], [(3, 4, 5, 6)])
+@pytest.mark.parametrize(
+    ("bench", "cell", "peers"),
+    [
+        *itertools.product(("loops", "single_steps"), shapes.GATES, ["ours_cell keras_cell"]),
+        *itertools.product(("stacks",), ("lstm", "gru", "rnn"), ["ours_cudnn torch"]),
+    ],
+)
+def test_cells_and_stacks_of_all_peers_compute_the_same(servers, bench, cell, peers):
+    case = shapes.cases(bench, [cell, "train"], [(3, 4, 5, 6)])[0]
     checks = {n: server.prepare(case) for n, server in servers.items() if PEERS[n].does(case)}
-    assert set(checks) == {"ours_cell", "keras_cell"}
+    assert set(checks) == set(peers.split())
     assert sequences.disagreement(checks) == {}
     assert all(check["x_grad_norm"] > 0 for check in checks.values())
 
