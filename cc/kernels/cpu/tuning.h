@@ -50,6 +50,10 @@ struct Tuning {
   // 256 bytes and more. With single panels, 64 bytes from each row, packing
   // wide weights is bound by address translation.
   static constexpr int64_t kPanelsPerGroup = 4;
+  // Panels that are packed just before the only GEMM that reads them take so
+  // much, if more than one does not take more: a quarter of a second-level
+  // cache of 1 MB.
+  static constexpr int64_t kBytesPackedAtOnce = 256 * 1024;
   // Rows that share a packing: their sums, 1 KB each, stay in the second-level
   // cache as well.
   static constexpr int64_t kRowsPerPacking = 264;

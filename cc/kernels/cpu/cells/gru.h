@@ -29,18 +29,17 @@ struct GruPanels {
 
   GruPanels(const Args& args, PanelMemory* memory, const Packing& packing)
       : w_ru_h(memory, WeightView<T>{args.w_ru_h, kGruGates * args.shape.units},
-               args.shape.units, args.shape.units, packing.StateSums()),
+               args.shape.units, args.shape.units, packing.OfState()),
         w_c_h(memory, WeightView<T>{args.w_c_h, args.shape.units},
-              args.shape.units, args.shape.units, packing.sums),
+              args.shape.units, args.shape.units, packing.uses),
         x_ru(memory, args.shape,
-             {{args.w_ru_x, kGruGates * args.shape.units}, args.b_ru},
-             packing.packs_input),
+             {{args.w_ru_x, kGruGates * args.shape.units}, args.b_ru}, packing),
         x_c(memory, args.shape,
             {{args.w_c_x, args.shape.units},
              args.b_c,
              nullptr,
              kGruGates * args.shape.units},
-            packing.packs_input) {}
+            packing) {}
 
   PackedWeights<T, kGruGates, P> w_ru_h;
   PackedWeights<T, 1, P> w_c_h;
@@ -185,8 +184,8 @@ class GruForwardCell : public ForwardCell<StorageType> {
         context_(context),
         gemm_scratch_(context.executor),
         packed_(args, context.panels, context.packing),
-        x_ru_(context, packed_.x_ru, context.fuses_input, args.shape.units),
-        x_c_(context, packed_.x_c, context.fuses_input, args.shape.units),
+        x_ru_(context, packed_.x_ru, args.shape.units),
+        x_c_(context, packed_.x_c, args.shape.units),
         epilogue_(args, context) {}
 
   Status BeginBlock(const StepBlock& block) {
@@ -257,7 +256,7 @@ class GruBackwardCell : public BackwardCell<StorageType> {
         units_(args.shape.units),
         w_c_h_t_(PanelMemory(context.executor, context.scratch),
                  WeightView<T>{args.w_c_h, units_, true}, units_, units_,
-                 SumsOfCall(context.streams_weights)),
+                 context.weight_uses),
         w_ru_x_grad_(context.scratch, args.shape, args.w_ru_x_grad,
                      kGruGates * units_),
         w_c_x_grad_(context.scratch, args.shape, args.w_c_x_grad, units_),
@@ -277,7 +276,7 @@ class GruBackwardCell : public BackwardCell<StorageType> {
   void SecondStage(int64_t step, Share share, Range rows) const {
     const C* const d_c = d_c_ + context_.operands.FirstRow(step) * units_;
     MultiplyPacked({{d_c, units_}}, w_c_h_t_, share.RangeOf(w_c_h_t_.panels()),
-                   rows, BeginAtZero(),
+                   rows, share.piece, BeginAtZero(),
                    [&](const GateTile<C>& tile) { ResetGrad(step, tile); });
   }
 

@@ -130,7 +130,7 @@ class GruAfterForwardCell : public ForwardCell<StorageType> {
       : args_(args),
         context_(context),
         packed_(args, context.panels, context.packing),
-        x_(context, packed_.x, context.fuses_input, args.shape.units),
+        x_(context, packed_.x, args.shape.units),
         epilogue_(args, context) {}
 
   Status BeginBlock(const StepBlock& block) {

@@ -52,7 +52,7 @@ class LstmBackwardCell : public BackwardCell<StorageType> {
         cell_clip_(static_cast<C>(args.options.cell_clip)),
         w_p_(PanelMemory(context.executor, context.scratch),
              WeightView<T>{args.w_p, units_}, args.proj, projects_ ? units_ : 0,
-             SumsOfCall(context.streams_weights)),
+             context.weight_uses),
         w_x_grad_(context.scratch, args.shape, args.w_x_grad,
                   kLstmGates * units_),
         w_p_grad_(context.scratch, projects_ ? args.w_p_grad : nullptr, width_,
@@ -105,7 +105,7 @@ class LstmBackwardCell : public BackwardCell<StorageType> {
   void SecondStage(int64_t step, Share share, Range rows) const {
     const C* const d_h = d_h_ + context_.operands.FirstRow(step) * width_;
     MultiplyPacked({{d_h, width_}}, w_p_, share.RangeOf(w_p_.panels()), rows,
-                   BeginAtZero(), [&](const GateTile<C>& tile) {
+                   share.piece, BeginAtZero(), [&](const GateTile<C>& tile) {
                      WithFlag(zones_, [&](auto zones) {
                        tile.ForEachRow([&](const GateRun<C>& run) {
                          GateGrads<zones()>(

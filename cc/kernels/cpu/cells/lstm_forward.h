@@ -30,7 +30,7 @@ struct LstmPanels : GatePanels<T, kLstmGates, false, P> {
       : GatePanels<T, kLstmGates, false, P>(args, args.b, args.b_h, Width(args),
                                             memory, packing),
         w_p(memory, WeightView<T>{args.w_p, args.shape.units, true},
-            args.proj > 0 ? args.shape.units : 0, args.proj, packing.sums) {}
+            args.proj > 0 ? args.shape.units : 0, args.proj, packing.uses) {}
 
   // Of h.
   static int64_t Width(const Args& args) {
@@ -209,7 +209,7 @@ class LstmForwardCell : public ForwardCell<StorageType> {
       : args_(args),
         context_(context),
         packed_(args, context.panels, context.packing),
-        x_(context, packed_.x, context.fuses_input, context.factors.width()),
+        x_(context, packed_.x, context.factors.width()),
         m_rows_(context.scratch, MostStepWorkers(context.executor),
                 args.shape.batch, packed_.w_p.depth()),
         epilogue_(args, context) {}
@@ -227,7 +227,7 @@ class LstmForwardCell : public ForwardCell<StorageType> {
     } else {
       MultiplyPacked(
           m_rows_({epilogue_.Projected()}, rows, share.piece), packed_.w_p,
-          share.RangeOf(packed_.w_p.panels()), rows, BeginAtZero(),
+          share.RangeOf(packed_.w_p.panels()), rows, share.piece, BeginAtZero(),
           [&](const GateTile<C>& tile) { epilogue_.Project(step, tile); });
     }
   }

@@ -57,7 +57,7 @@ class SimpleRnnForwardCell : public ForwardCell<StorageType> {
         context_(context),
         units_(args.shape.units),
         packed_(args, context.panels, context.packing),
-        x_(context, packed_.x, context.fuses_input, units_) {}
+        x_(context, packed_.x, units_) {}
 
   Status BeginBlock(const StepBlock& block) {
     return x_.BeginBlock(block, args_.x);

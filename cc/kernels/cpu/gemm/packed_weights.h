@@ -88,27 +88,54 @@ class StepRows<T, Int8Quad> {
   float* const scales_;
 };
 
-// How the GEMM with the weights of a step is summed: on from what begins the
-// sums, or from zero, and what begins the sums is added.
-enum class StepSums {
-  kAccumulated,  // packed weights
-  kSeparate,     // the same with packed weights; transposed ones are streamed
-  kStreamed      // weights in place
+// Where the weights of a step are read.
+enum class WeightUse {
+  kPacked,    // in panels that are packed before the first step
+  kOnce,      // in panels, a few at a time, packed just before their only GEMM
+  kStreamed,  // in place
 };
 
-// Of a call that packs its weights.
-inline StepSums SumsOfCall(bool streams_weights) {
-  return streams_weights ? StepSums::kStreamed : StepSums::kAccumulated;
+// The sums have the same bits either way, but for transposed weights, which are
+// streamed as dot products, and for pairs of bfloat16, to which rows are
+// rounded where they multiply panels: those are streamed where the shape of the
+// call says so.
+struct WeightUses {
+  WeightUse plain = WeightUse::kPacked;
+  WeightUse transposed = WeightUse::kPacked;
+};
+
+// Whether a loop uses weights once, which are not frozen. Workers that share
+// the rows each need all weights, so they are packed for all of them before.
+inline bool UsesWeightsOnce(int64_t steps, StepSplit split) {
+  return steps == 1 && split != StepSplit::kRows;
+}
+
+// Those of weights of type T that are not frozen.
+template <class T>
+WeightUses UsesInCall(int64_t steps, int64_t rows, StepSplit split) {
+  if (StreamsWeights(steps, rows)) {
+    return {WeightUse::kStreamed, WeightUse::kStreamed};
+  }
+  if (!UsesWeightsOnce(steps, split)) return {};
+  const bool streams = rows <= Blocking::kStreamRows &&
+                       std::is_same_v<PanelElement<T>, ComputeType<T>>;
+  return {streams ? WeightUse::kStreamed : WeightUse::kOnce, WeightUse::kOnce};
 }
 
 // How a cell packs its weights.
 struct Packing {
-  StepSums sums = StepSums::kAccumulated;
+  WeightUses uses;
+  bool once = false;         // each GEMM is the only one of its weights
   bool has_dropout = false;  // the state's GEMM has rows for each gate
-  bool packs_input = true;   // else w_x is used in place
+  bool fuses_input = true;   // or w_x is frozen; else the GEMM reads it in place
 
-  StepSums StateSums() const {
-    return has_dropout ? StepSums::kAccumulated : sums;
+  WeightUses OfInput() const {
+    if (!once) return {};
+    return {uses.plain, WeightUse::kOnce};
+  }
+  // Streamed weights multiply the same rows for all gates.
+  WeightUses OfState() const {
+    return has_dropout && uses.plain != WeightUse::kOnce ? WeightUses() : uses;
   }
 };
 
@@ -128,17 +155,24 @@ class PackedWeights {
   static constexpr int64_t kUnits = kPanelUnits<P, kGates>;
 
   // Weights of the given depth and units, packed in parallel into the next part
-  // of the memory unless they are frozen or streamed.
+  // of the memory if they are to be packed now. Frozen ones are there already.
   PackedWeights(PanelMemory* memory, const WeightView<T>& view, int64_t depth,
-                int64_t units, StepSums sums = StepSums::kAccumulated)
+                int64_t units, WeightUses uses = {})
       : view_(view),
-        sums_(view.transposed && sums == StepSums::kSeparate
-                  ? StepSums::kStreamed
-                  : sums),
+        use_(view.transposed ? uses.transposed : uses.plain),
         depth_(depth),
         units_(units),
-        panels_(CeilDiv(units, kUnits)) {
-    if (sums_ == StepSums::kStreamed && !memory->outlives_call()) return;
+        panels_(CeilDiv(units, kUnits)),
+        at_once_(std::clamp<int64_t>(
+            Tuning::kBytesPackedAtOnce /
+                std::max<int64_t>(1, Stride() * sizeof(P)),
+            1, Tuning::kPanelsPerGroup)) {
+    if (use_ == WeightUse::kStreamed && !memory->outlives_call()) return;
+    if (use_ == WeightUse::kOnce) {
+      late_ = memory->Take<P>(MostStepWorkers(memory->executor()) *
+                              std::min(at_once_, panels_) * Stride());
+      return;
+    }
     if (kCopiesTransposed && view.transposed && memory->outlives_call()) {
       CopyTransposed(memory);
     }
@@ -160,15 +194,38 @@ class PackedWeights {
   }
 
   PackedWeights(PanelMemory&& scratch, const WeightView<T>& view, int64_t depth,
-                int64_t units, StepSums sums = StepSums::kAccumulated)
-      : PackedWeights(&scratch, view, depth, units, sums) {}
+                int64_t units, WeightUses uses = {})
+      : PackedWeights(&scratch, view, depth, units, uses) {}
 
   int64_t depth() const { return depth_; }
   int64_t units() const { return units_; }
   int64_t panels() const { return panels_; }
-  const P* Panel(int64_t panel) const { return packed_ + panel * Stride(); }
+  // Panels next to each other.
+  struct Packed {
+    const P* first;
+    int64_t begin;
+    int64_t stride;
 
-  StepSums sums() const { return sums_; }
+    const P* operator[](int64_t panel) const {
+      return first + (panel - begin) * stride;
+    }
+  };
+  // Some panels; of weights that are used once, up to PanelsAtOnce, which are
+  // packed now. No two workers that are the same may do so at a time.
+  Packed Panels(Range some, int worker) const {
+    if (use_ != WeightUse::kOnce) return {packed_, 0, Stride()};
+    P* const to = late_ + worker * std::min(at_once_, panels_) * Stride();
+    const int64_t unit = some.begin * kUnits;
+    PackPanels<kGates>(view_, units_, depth_, unit,
+                       std::min(some.end * kUnits, units_) - unit, Stride(),
+                       to);
+    return {to, some.begin, Stride()};
+  }
+  int64_t PanelsAtOnce() const {
+    return use_ == WeightUse::kOnce ? at_once_ : panels_;
+  }
+
+  WeightUse use() const { return use_; }
   // The weights in place, of which nothing is packed if they are streamed.
   const WeightView<T>& view() const { return view_; }
 
@@ -197,12 +254,24 @@ class PackedWeights {
   }
 
   const P* packed_ = nullptr;
+  P* late_ = nullptr;  // [workers, at_once_, Stride()], of weights used once
   WeightView<T> view_;
-  const StepSums sums_;
+  const WeightUse use_;
   int64_t depth_;
   int64_t units_;
   int64_t panels_;
+  int64_t at_once_;
 };
+
+// Calls f(some of the panels) for all of them, as many as are packed at once.
+template <class Weights, class F>
+EIGEN_ALWAYS_INLINE void ForEachPacking(const Weights& w, Range panels,
+                                        const F& f) {
+  for (Range some = panels; some.begin < panels.end; some.begin = some.end) {
+    some.end = std::min(some.begin + w.PanelsAtOnce(), panels.end);
+    f(some);
+  }
+}
 
 namespace internal {
 
@@ -211,8 +280,9 @@ namespace internal {
 template <int kOperands, class T, int kGates, class P, class Begin>
 EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
                                     const PackedWeights<T, kGates, P>& w,
-                                    int64_t panel, int64_t row, int64_t size,
-                                    const Begin& begin, ComputeType<T>* sums) {
+                                    const P* packed, int64_t panel, int64_t row,
+                                    int64_t size, const Begin& begin,
+                                    ComputeType<T>* sums) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   const int64_t count = std::min(kUnits, w.units() - panel * kUnits);
@@ -221,8 +291,8 @@ EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
                      Tile<C, tile_rows(), kPanelVectors<kGates>> tile;
                      begin(TilePlace<vectors()>{row, panel}, &tile);
                      MultiplyPanel<kGates, vectors(), kOperands>(
-                         RowsFrom<tile_rows()>(a.rows, row), w.depth(),
-                         w.Panel(panel), &tile, a.gate_stride);
+                         RowsFrom<tile_rows()>(a.rows, row), w.depth(), packed,
+                         &tile, a.gate_stride);
                      tile.Store(sums, kPanelWidth<C, kGates>);
                    });
 }
@@ -269,14 +339,14 @@ EIGEN_ALWAYS_INLINE Vec<float> IntegerSum(const Vec<float>& bits,
 template <class T, int kGates, class Begin>
 EIGEN_DONT_INLINE void MultiplyTile(const QuantizedRows& a,
                                     const PackedWeights<T, kGates, Int8Quad>& w,
-                                    int64_t panel, int64_t row, int64_t size,
+                                    const Int8Quad* weights, int64_t panel,
+                                    int64_t row, int64_t size,
                                     const Begin& begin, float* sums) {
   constexpr int kSize = Vec<float>::kSize;
   constexpr int64_t kUnits = kPanelUnits<float, kGates>;
   constexpr int64_t kWidth = kPanelWidth<float, kGates>;
   const int64_t count = std::min(kUnits, w.units() - panel * kUnits);
   const int64_t quads = NumQuads(w.depth());
-  const Int8Quad* const weights = w.Panel(panel);
   const auto* const offsets =
       reinterpret_cast<const int32_t*>(weights + quads * kWidth);
   const auto* const scales =
@@ -309,22 +379,6 @@ EIGEN_DONT_INLINE void MultiplyTile(const QuantizedRows& a,
       });
 }
 
-// sums += what begin puts into a tile.
-template <int kGates, class C, class Begin>
-EIGEN_DONT_INLINE void AddBeginning(int64_t panel, int64_t row, int64_t size,
-                                    const Begin& begin, C* sums) {
-  constexpr int kVectors = kPanelVectors<kGates>;
-  for (int64_t r = 0; r < size; ++r, sums += kPanelWidth<C, kGates>) {
-    Tile<C, 1, kVectors> tile;
-    begin(TilePlace<kGateVectors<kGates>>{row + r, panel}, &tile);
-    BLOCKRNN_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      tile.sum[0][v] = tile.sum[0][v] + Load<C>(sums + v * Vec<C>::kSize);
-    }
-    tile.Store(sums, kPanelWidth<C, kGates>);
-  }
-}
-
 }  // namespace internal
 
 // Calls f(panel, row, size) for tiles of some rows and panels, panels being the
@@ -352,44 +406,43 @@ EIGEN_ALWAYS_INLINE void ForEachTile(Range panels, Range rows, const F& f) {
 template <class T, int kGates, class P, class Begin, class Epilogue>
 void MultiplyPacked(const OperandRows<T, P>& a,
                     const PackedWeights<T, kGates, P>& w, Range panels,
-                    Range rows, const Begin& begin, const Epilogue& epilogue) {
+                    Range rows, int worker, const Begin& begin,
+                    const Epilogue& epilogue) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
-  alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
-  const auto finish = [&](int64_t panel, int64_t row, int64_t size) {
-    const int64_t unit = panel * kUnits;
-    const int64_t count = std::min(kUnits, w.units() - unit);
-    epilogue(GateTile<C>{
-        size, kPanelWidth<C, kGates>, {row, unit, count, sums, kUnits}});
-  };
-  if constexpr (std::is_same_v<P, Int8Quad>) {
-    ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
-      internal::MultiplyTile(a, w, panel, row, size, begin, sums);
-      finish(panel, row, size);
-    });
-  } else {
-    const bool streams = w.sums() == StepSums::kStreamed;
-    const int64_t most = streams ? internal::kStreamTileRows : rows.end;
-    for (Range some = rows; some.begin < rows.end; some.begin = some.end) {
-      some.end = std::min(some.begin + most, rows.end);
-      internal::StreamedGemm<C, kGates, PackedWeights<T, kGates, P>> streamed(
-          a.rows, w, panels, some);
-      ForEachTile(panels, some, [&](int64_t panel, int64_t row, int64_t size) {
-        if (streams) {
-          streamed.Tile(panel, row, size, begin, sums);
-        } else if (w.sums() == StepSums::kSeparate) {
-          internal::MultiplyTile<1>(a, w, panel, row, size, BeginAtZero(),
-                                    sums);
-          internal::AddBeginning<kGates>(panel, row, size, begin, sums);
-        } else if (kGates > 1 && a.gate_stride > 0) {
-          internal::MultiplyTile<kGates>(a, w, panel, row, size, begin, sums);
-        } else {
-          internal::MultiplyTile<1>(a, w, panel, row, size, begin, sums);
-        }
-        finish(panel, row, size);
-      });
+  if (rows.begin >= rows.end) return;
+  if constexpr (!std::is_same_v<P, Int8Quad>) {
+    if (w.use() == WeightUse::kStreamed) {
+      internal::MultiplyStreamed<C, kGates>(a.rows, w.view(), w.depth(),
+                                            w.units(), panels, rows,
+                                            [&](const auto& sums) {
+                                              internal::BeginStreamed(begin,
+                                                                      sums);
+                                            },
+                                            epilogue);
+      return;
     }
   }
+  alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
+  ForEachPacking(w, panels, [&](Range some) {
+    const auto packed = w.Panels(some, worker);
+    ForEachTile(some, rows, [&](int64_t panel, int64_t row, int64_t size) {
+      if constexpr (std::is_same_v<P, Int8Quad>) {
+        internal::MultiplyTile(a, w, packed[panel], panel, row, size, begin,
+                               sums);
+      } else if (kGates > 1 && a.gate_stride > 0) {
+        internal::MultiplyTile<kGates>(a, w, packed[panel], panel, row, size,
+                                       begin, sums);
+      } else {
+        internal::MultiplyTile<1>(a, w, packed[panel], panel, row, size, begin,
+                                  sums);
+      }
+      const int64_t unit = panel * kUnits;
+      const int64_t count = std::min(kUnits, w.units() - unit);
+      epilogue(GateTile<C>{
+          size, kPanelWidth<C, kGates>, {row, unit, count, sums, kUnits}});
+    });
+  });
 }
 
 // The epilogue alone, for a GEMM with zeros.

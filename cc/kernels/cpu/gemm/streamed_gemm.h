@@ -12,6 +12,7 @@
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
+#include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {
 
@@ -177,69 +178,104 @@ void StreamPart(const GemmOperands<C, W>& part, int64_t rows, int64_t column,
   for (; p < part.k; ++p) steps(std::integral_constant<int, 1>(), p);
 }
 
-// GEMMs of a few rows with weights that are not packed: long runs of adjacent
-// units, of which the tiles then take their part. Weights: PackedWeights.
-template <class C, int kGates, class Weights>
-class StreamedGemm {
- public:
-  static constexpr int64_t kMostPanels = 32;  // at a time
+// Some rows and panels of a GEMM whose weights are streamed, and the sums of
+// them: long runs of adjacent units, of which the tiles then take their part.
+template <class C, int kGates>
+struct StreamedSums {
+  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  // Sums that stay in the first-level cache while weights pass by.
+  static constexpr int64_t kSums = 32 * 1024 / sizeof(C);
 
-  StreamedGemm(const RowView<C>& a, const Weights& w, Range panels, Range rows)
-      : a_(a.FromRow(rows.begin)),
-        w_(w),
-        panels_(panels),
-        rows_(rows),
-        here_{panels.begin, panels.begin} {}
+  // As many panels from the first of `some` on as have room for the sums.
+  StreamedSums(Range some_rows, Range some_panels, int64_t units, C* sums_of)
+      : rows(some_rows),
+        panels{some_panels.begin,
+               std::min(some_panels.end,
+                        some_panels.begin +
+                            std::max<int64_t>(
+                                1, kSums / kPanelWidth<C, kGates> /
+                                       (rows.end - rows.begin)))},
+        unit(panels.begin * kUnits),
+        count(std::min(panels.end * kUnits, units) - unit),
+        sums(sums_of) {}
 
-  // sums = what begin puts into a tile + its part of the GEMM.
-  template <class Begin>
-  EIGEN_DONT_INLINE void Tile(int64_t panel, int64_t row, int64_t size,
-                              const Begin& begin, C* sums) {
-    if (panel == here_.end) Multiply(panel);
-    const int64_t unit = (panel - here_.begin) * kUnits;
-    const int64_t used = std::min(kUnits, count_ - unit);
-    for (int64_t r = 0; r < size; ++r, sums += kPanelWidth<C, kGates>) {
-      cpu::Tile<C, 1, kPanelVectors<kGates>> tile;
-      begin(TilePlace<kGateVectors<kGates>>{row + r, panel}, &tile);
-      tile.Store(sums, kPanelWidth<C, kGates>);
-      const C* from =
-          panel_sums_ + (row + r - rows_.begin) * kGates * count_ + unit;
-      for (int gate = 0; gate < kGates; ++gate, from += count_) {
-        C* sum = sums + gate * kUnits;
+  int64_t num_rows() const { return rows.end - rows.begin; }
+  // From row to row.
+  int64_t stride() const { return kGates * count; }
+  C* Gate(int gate) const { return sums + gate * count; }
+
+  // sums += a · w, of one gate or of all.
+  template <class T>
+  void Multiply(const RowView<C>& a, const WeightView<T>& w, int64_t depth,
+                int64_t units, int gate, C* to, int64_t to_stride) const {
+    StreamPart(GemmOperands<C, T>{a.FromRow(rows.begin), depth, w}, num_rows(),
+               gate * units + unit, count, to, to_stride);
+  }
+
+  GateTile<C> Tile(int64_t panel) const {
+    const int64_t first = panel * kUnits;
+    return {num_rows(),
+            stride(),
+            {rows.begin, first, std::min(kUnits, unit + count - first),
+             sums + (first - unit), count}};
+  }
+
+  const Range rows;
+  const Range panels;
+  const int64_t unit;   // the first one
+  const int64_t count;  // of units
+  C* const sums;        // [rows, gates, count]
+};
+
+// sums = what begin(place, tile) puts into tiles.
+template <class C, int kGates, class Begin>
+EIGEN_DONT_INLINE void BeginStreamed(const Begin& begin,
+                                     const StreamedSums<C, kGates>& streamed) {
+  constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  alignas(64) C from[kPanelWidth<C, kGates>];
+  for (int64_t r = 0; r < streamed.num_rows(); ++r) {
+    for (int64_t panel = streamed.panels.begin; panel < streamed.panels.end;
+         ++panel) {
+      Tile<C, 1, kPanelVectors<kGates>> tile;
+      begin(TilePlace<kGateVectors<kGates>>{streamed.rows.begin + r, panel},
+            &tile);
+      tile.Store(from, kPanelWidth<C, kGates>);
+      const int64_t at = panel * kUnits - streamed.unit;
+      const int64_t used = std::min(kUnits, streamed.count - at);
+      for (int gate = 0; gate < kGates; ++gate) {
+        C* const to = streamed.Gate(gate) + r * streamed.stride() + at;
         ForEachVector<C>(used, [&](int64_t j, auto lanes) {
-          Store(sum + j, Load<C>(sum + j) + Load<C>(from + j, lanes));
+          Store(to + j, Load<C>(from + gate * kUnits + j), lanes);
         });
       }
     }
   }
+}
 
- private:
-  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
-
-  // The sums of the panels from `first` on.
-  void Multiply(int64_t first) {
-    here_ = {first, std::min(first + kMostPanels, panels_.end)};
-    count_ = std::min(here_.end * kUnits, w_.units()) - first * kUnits;
-    const int64_t num_rows = rows_.end - rows_.begin;
-    const int64_t ld = kGates * count_;
-    std::fill(panel_sums_, panel_sums_ + num_rows * ld, C(0));
-    const GemmOperands<C, typename Weights::T> part = {a_, w_.depth(),
-                                                       w_.view()};
-    for (int gate = 0; gate < kGates; ++gate) {
-      StreamPart(part, num_rows, gate * w_.units() + first * kUnits, count_,
-                 panel_sums_ + gate * count_, ld);
+// For some rows and panels: what begin(StreamedSums) puts there + a · w, each
+// weight read once from memory for up to kStreamRows rows, then
+// epilogue(GateTile).
+template <class C, int kGates, class T, class Begin, class Epilogue>
+void MultiplyStreamed(const RowView<C>& a, const WeightView<T>& w,
+                      int64_t depth, int64_t units, Range panels, Range rows,
+                      const Begin& begin, const Epilogue& epilogue) {
+  using Sums = StreamedSums<C, kGates>;
+  alignas(64) C sums[Sums::kSums];
+  for (Range some = rows; some.begin < rows.end; some.begin = some.end) {
+    some.end = std::min(some.begin + Blocking::kStreamRows, rows.end);
+    for (Range left = panels; left.begin < left.end;) {
+      const Sums streamed(some, left, units, sums);
+      begin(streamed);
+      for (int gate = 0; gate < kGates; ++gate) {
+        streamed.Multiply(a, w, depth, units, gate, streamed.Gate(gate),
+                          streamed.stride());
+      }
+      for (; left.begin < streamed.panels.end; ++left.begin) {
+        epilogue(streamed.Tile(left.begin));
+      }
     }
   }
-
-  const RowView<C> a_;
-  const Weights& w_;
-  const Range panels_;
-  const Range rows_;
-  Range here_;         // the panels whose sums there are
-  int64_t count_ = 0;  // their units
-  alignas(64) C panel_sums_[kStreamTileRows * kMostPanels *
-                            kPanelWidth<C, kGates>];  // [rows, gates, count]
-};
+}
 
 }  // namespace internal
 }  // namespace blockrnn::cpu

@@ -170,6 +170,7 @@ struct CellState {
 // What the cells without more to do have in common (sequence_forward.h).
 template <class T>
 struct ForwardCell {
+  static constexpr bool kMayFuseInput = true;
   static constexpr bool kInPlace = false;
   static constexpr bool kOneGemm = false;
 

@@ -23,11 +23,6 @@
 
 namespace blockrnn::cpu {
 
-// In a fused step, the input GEMM that a tile begins with puts the last gate's
-// share of all its rows into one buffer. Streamed weights, those of few rows
-// and steps, begin a tile row by row, and each row would overwrite it.
-static_assert(Blocking::kRowsToFuseInputFewSteps > internal::kStreamTileRows);
-
 // The weights of the input, and the biases.
 template <class T>
 struct InputWeights {
@@ -49,13 +44,12 @@ struct InputPanels {
   // share with kLastApart.
   static constexpr int64_t kStartWidth = kWidth + (kLastApart ? kUnits : 0);
 
-  // packs_w_x: else it is used in place.
   InputPanels(PanelMemory* memory, const SequenceShape& shape,
-              const InputWeights<T>& input, bool packs_w_x)
+              const InputWeights<T>& input, const Packing& packing)
       : weights(input),
         w_x(memory, input.w,
-            packs_w_x && shape.HasInputWeights() ? shape.input : 0,
-            shape.units) {
+            packing.fuses_input && shape.HasInputWeights() ? shape.input : 0,
+            shape.units, packing.OfInput()) {
     C* const packed = memory->Take<C>(w_x.panels() * kStartWidth);
     bias = packed;
     if (packed != nullptr && !memory->frozen()) PackBias(packed);
@@ -98,10 +92,9 @@ struct GatePanels {
   GatePanels(const Args& args, const T* b, const T* b_h, int64_t width,
              PanelMemory* memory, const Packing& packing)
       : w_h(memory, Gates(args.shape, args.w_h, width), width, args.shape.units,
-            packing.StateSums()),
+            packing.OfState()),
         x(memory, args.shape,
-          {Gates(args.shape, args.w_x, args.shape.input), b, b_h},
-          packing.packs_input) {}
+          {Gates(args.shape, args.w_x, args.shape.input), b, b_h}, packing) {}
 
   PackedWeights<T, kGates, P> w_h;
   InputPanels<T, kGates, kLastApart, P> x;
@@ -125,12 +118,10 @@ class InputGemm {
   static constexpr int64_t kWidth = Panels::kWidth;
   static constexpr int64_t kUnits = Panels::kUnits;
 
-  // `packed` must outlive this object, and have w_x if `fused` (see above) or
-  // frozen. Context: ForwardContext. `depth`: of the GEMM with the state.
-  // Scratch::ok() reports whether there was memory.
+  // `packed` must outlive this object. Context: ForwardContext. `depth`: of the
+  // GEMM with the state. Scratch::ok() reports whether there was memory.
   template <class Context>
-  InputGemm(const Context& context, const Panels& packed, bool fused,
-            int64_t depth)
+  InputGemm(const Context& context, const Panels& packed, int64_t depth)
       : executor_(context.executor),
         gemm_scratch_(context.executor),
         shape_(context.rows.shape()),
@@ -138,7 +129,7 @@ class InputGemm {
         units_(shape_.units),
         panels_(CeilDiv(units_, kUnits)),
         packed_(packed),
-        fused_(fused && shape_.HasInputWeights()),
+        fused_(context.fuses_input && shape_.HasInputWeights()),
         may_be_fused_(context.input_may_be_fused),
         frozen_(context.panels->frozen() && shape_.HasInputWeights()),
         block_(context.rows, context.scratch),
@@ -150,6 +141,10 @@ class InputGemm {
                             kStartWidth)),
         x_rows_(context.scratch, 1, context.rows.MaxRowsInBlock(),
                 frozen_ ? input_ : 0),
+        apart_(kLastApart && fused_ &&
+                       context.packing.uses.plain == WeightUse::kStreamed
+                   ? context.scratch->template Array<C>(shape_.batch * units_)
+                   : nullptr),
         state_rows_(context.scratch, MostStepWorkers(executor_), shape_.batch,
                     depth) {}
 
@@ -221,7 +216,7 @@ class InputGemm {
           MultiplyPacked(operand, packed_.w_x,
                          part(task / row_pieces, panel_pieces).RangeOf(panels_),
                          part(task % row_pieces, row_pieces).RangeOf(rows),
-                         BeginAtZero(), store);
+                         /*worker=*/0, BeginAtZero(), store);
         });
     return cancellation.status();
   }
@@ -247,7 +242,7 @@ class InputGemm {
     const OperandRows<T, P> operand = state_rows_(state, rows, share.piece);
     if (!fused_) {
       MultiplyPacked(
-          operand, w_h, panels, rows, BeginWithStart{*this, first},
+          operand, w_h, panels, rows, share.piece, BeginWithStart{*this, first},
           [&](const GateTile<C>& tile) {
             const C* start =
                 Start(first + tile.first.row, tile.first.unit / kUnits);
@@ -256,12 +251,26 @@ class InputGemm {
       return;
     }
     if constexpr (!std::is_same_v<P, Int8Quad>) {
+      const RowView<C> x = x_.FromRow(first);
+      if (w_h.use() == WeightUse::kStreamed) {
+        internal::MultiplyStreamed<C, kGates>(
+            operand.rows, w_h.view(), w_h.depth(), units_, panels, rows,
+            [&](const auto& sums) { StreamInput(x, sums); },
+            [&](const GateTile<C>& tile) {
+              epilogue(tile, RowView<C>{Apart(tile.first.row, tile.first.unit),
+                                        units_});
+            });
+        return;
+      }
       alignas(64) C apart[kTileRows * kUnits];
-      const BeginWithInputGemm begin = {*this, x_.FromRow(first), apart};
-      MultiplyPacked(operand, w_h, panels, rows, begin,
-                     [&](const GateTile<C>& tile) {
-                       epilogue(tile, RowView<C>{apart, kUnits});
-                     });
+      ForEachPacking(packed_.w_x, panels, [&](Range some) {
+        const BeginWithInputGemm begin = {
+            *this, x, packed_.w_x.Panels(some, share.piece), apart};
+        MultiplyPacked(operand, w_h, some, rows, share.piece, begin,
+                       [&](const GateTile<C>& tile) {
+                         epilogue(tile, RowView<C>{apart, kUnits});
+                       });
+      });
     }
   }
 
@@ -286,6 +295,7 @@ class InputGemm {
   struct BeginWithInputGemm {
     const InputGemm& gemm;
     RowView<C> x;
+    typename PackedWeights<T, kGates, P>::Packed w_x;
     C* apart;
 
     template <class Place, class Tile>
@@ -293,13 +303,44 @@ class InputGemm {
       tile->Clear();
       MultiplyPanel<kGates, Place::kUsed>(
           internal::RowsFrom<Tile::kNumRows>(x, place.row), gemm.input_,
-          gemm.packed_.w_x.Panel(place.panel), tile);
+          w_x[place.panel], tile);
       AddBias(gemm.packed_.bias + place.panel * kStartWidth, tile, apart);
     }
   };
 
+  // The same for streamed weights, with the last gate's share in apart_.
+  EIGEN_DONT_INLINE void StreamInput(
+      const RowView<C>& x, const internal::StreamedSums<C, kGates>& to) const {
+    for (int gate = 0; gate < kGates; ++gate) {
+      const bool apart = Panels::Apart(gate);
+      C* const first = apart ? Apart(to.rows.begin, to.unit) : to.Gate(gate);
+      const int64_t stride = apart ? units_ : to.stride();
+      for (int64_t r = 0; r < to.num_rows(); ++r) {
+        ZeroRow(to.count, first + r * stride);
+      }
+      to.Multiply(x, packed_.w_x.view(), input_, units_, gate, first, stride);
+      for (int64_t r = 0; r < to.num_rows(); ++r) {
+        ForEachVector<C>(to.count, [&](int64_t j, auto lanes) {
+          const int64_t unit = to.unit + j;
+          const C* const bias = packed_.bias + unit / kUnits * kStartWidth;
+          const int64_t at = gate * kUnits + unit % kUnits;
+          C* const sum = first + r * stride + j;
+          Store(sum, Load<C>(sum, lanes) + Load<C>(bias + at), lanes);
+          if (apart) {
+            Store(to.Gate(gate) + r * to.stride() + j,
+                  Load<C>(bias + kWidth + unit % kUnits), lanes);
+          }
+        });
+      }
+    }
+  }
+
   C* Start(int64_t row, int64_t panel) const {
     return start_ + (row * panels_ + panel) * kStartWidth;
+  }
+  // Fused and streamed: the last gate's share, with kLastApart.
+  C* Apart(int64_t row, int64_t unit) const {
+    return kLastApart ? apart_ + row * units_ + unit : nullptr;
   }
 
   // Whether the hoisted GEMM reads the packed w_x. Not where its bits differ
@@ -391,6 +432,7 @@ class InputGemm {
   BlockRows block_;
   C* wide_x_;
   C* start_;
+  C* apart_;  // [B, H]
   const StepRows<T, P> x_rows_;
   const StepRows<T, P> state_rows_;
   RowView<C> x_;

@@ -35,13 +35,13 @@ class StateGradWeights {
   // w_t: of depth gates · H, and of factors.width() units.
   StateGradWeights(const Executor& executor, Scratch* scratch,
                    const SequenceRows& rows, const WeightView<T>& w_t,
-                   int64_t units, const StateFactors<T>& factors)
+                   int64_t units, const StateFactors<T>& factors,
+                   WeightUses uses)
       : rows_(rows), factors_(factors), units_(units) {
     const int64_t width = factors.width();
     if (!factors) {
       gates_[0].emplace(PanelMemory(executor, scratch), w_t, kGates * units,
-                        width,
-                        SumsOfCall(StreamsWeights(rows.steps(), rows.batch())));
+                        width, uses);
       return;
     }
     for (int gate = 0; gate < kGates; ++gate) {
@@ -55,12 +55,13 @@ class StateGradWeights {
   // The gradient that comes from the next step, whose d this is, then
   // epilogue(GateTile); rows without a next step get zeros.
   template <class Epilogue>
-  void MultiplyNextStep(int64_t step, const C* d, Range panels, Range rows,
+  void MultiplyNextStep(int64_t step, const C* d, Share share, Range rows,
                         const Epilogue& epilogue) const {
+    const Range panels = share.RangeOf(this->panels());
     const Range active = rows_.ActiveRange(step + 1, rows);
     if (!factors_) {
       MultiplyPacked({{d, kGates * units_}}, *gates_[0], panels, active,
-                     BeginAtZero(), epilogue);
+                     share.piece, BeginAtZero(), epilogue);
     } else {
       MultiplyEachGate(d, panels, active, epilogue);
     }
@@ -77,12 +78,14 @@ class StateGradWeights {
     const auto depth = static_cast<double>(kGates * units_);
     const auto width = static_cast<double>(factors_.width());
     const auto rows = static_cast<double>(batch);
-    const int pieces =
-        WorkersWorth(executor, rows * depth * width, (rows + depth) * width);
-    const bool over_rows = batch >= pieces * kTileRows;
+    const int pieces = std::min(
+        WorkersWorth(executor, rows * depth * width, (rows + depth) * width),
+        MostStepWorkers(executor));
+    const bool over_rows = batch >= pieces * kTileRows &&
+                           gates_[0]->use() != WeightUse::kOnce;
     ParallelFor(executor, pieces, pieces, [&](int, int64_t piece) {
       const Share share = {static_cast<int>(piece), pieces};
-      MultiplyNextStep(-1, d, (over_rows ? Share() : share).RangeOf(panels()),
+      MultiplyNextStep(-1, d, over_rows ? Share() : share,
                        (over_rows ? share : Share()).RangeOf(batch), epilogue);
     });
   }
@@ -101,8 +104,9 @@ class StateGradWeights {
       ZeroRow(kTileRows * kUnits, sums);
       for (int gate = 0; gate < kGates; ++gate) {
         const GateRows<C> d_gate = {{d + gate * units_, kGates * units_}};
-        internal::MultiplyTile<1>(d_gate, *gates_[gate], panel, row, size,
-                                  BeginAtZero(), share);
+        internal::MultiplyTile<1>(d_gate, *gates_[gate],
+                                  gates_[gate]->Panels(panels, 0)[panel], panel,
+                                  row, size, BeginAtZero(), share);
         for (int64_t r = 0; r < size; ++r) {
           factors_.MultiplyAdd(gate, row + r, unit, count, share + r * kUnits,
                                sums + r * kUnits);

@@ -212,6 +212,7 @@ class NormalizedForward : public ForwardCell<typename CellPanels::T> {
   using V = Vec<C>;
   using Rows = typename Panels::Rows;
   static constexpr int kGates = Panels::kGates;
+  static constexpr bool kMayFuseInput = false;
   static constexpr bool kInPlace = true;
   using Context = ForwardContext<T, kGates>;
 
@@ -226,7 +227,7 @@ class NormalizedForward : public ForwardCell<typename CellPanels::T> {
         units_(args.shape.units),
         packed_(args, context.panels, context.packing),
         epsilon_(static_cast<C>(args.epsilon)),
-        x_(context, packed_.x, /*fused=*/false, units_),
+        x_(context, packed_.x, units_),
         state_rows_(context.scratch, MostStepWorkers(context.executor),
                     args.shape.batch, units_),
         sums_(context.scratch->template Array<C>(args.shape.batch *
@@ -268,7 +269,7 @@ class NormalizedForward : public ForwardCell<typename CellPanels::T> {
     if (stage == 0) {
       MultiplyPacked(state_rows_(context_.h.Operand(step), rows, share.piece),
                      packed_.w_h, share.RangeOf(packed_.w_h.panels()), rows,
-                     BeginAtZero(),
+                     share.piece, BeginAtZero(),
                      [&](const GateTile<C>& tile) { StoreSums(tile); });
       return;
     }

@@ -70,9 +70,13 @@ class SequenceBackward {
         rows_(shape_, args.mask, &scratch_, width_),
         factors_(rows_, args.recurrent_dropout, width_),
         zoneout_(rows_, args.zoneout_h, width_),
+        loop_(Loop()),
+        split_(ChooseSplit(loop_, executor.num_threads(),
+                           executor.workers_awake())),
+        uses_(UsesInCall<T>(rows_.steps(), rows_.batch(), split_)),
         w_h_t_(executor, &scratch_, rows_,
                WeightsOf(shape_, of_cell_.w_h, width_, ldz_).Transpose(),
-               shape_.units, factors_),
+               shape_.units, factors_, uses_),
         operands_(executor, &scratch_, shape_, rows_,
                   {args.h, ld_h_, args.h_prev, width_, !factors_}),
         dropped_(executor, &scratch_, rows_, operands_, factors_),
@@ -83,7 +87,7 @@ class SequenceBackward {
         b_h_grad_(&scratch_, of_cell_.b_h_grad, 1, ldz_),
         cell_(args,
               {executor, &scratch_, rows_, factors_, zoneout_, operands_, dz_,
-               d_h_, ld_h_, StreamsWeights(rows_.steps(), rows_.batch())}) {}
+               d_h_, ld_h_, uses_}) {}
 
   Status Run() {
     Status status = Begin();
@@ -142,19 +146,22 @@ class SequenceBackward {
     cell_.ForEachWeightGrad(f);
   }
 
-  Status Steps(const StepBlock& block) {
+  StepLoop Loop() const {
     StepLoop loop;
     loop.steps = rows_.steps();
     loop.stages = of_cell_.stages;
     loop.rows = shape_.batch;
-    loop.panels = w_h_t_.panels();
+    loop.panels = CeilDiv(width_, kPanelUnits<C, 1>);
     loop.macs = static_cast<double>(shape_.batch) *
                 static_cast<double>(width_) * of_cell_.columns;
-    const StepSplit split =
-        ChooseSplit(loop, executor_.num_threads(), executor_.workers_awake());
+    return loop;
+  }
+
+  Status Steps(const StepBlock& block) {
+    StepLoop loop = loop_;
     loop.steps = block.steps;
     return RunSteps(
-        executor_, loop, split,
+        executor_, loop, split_,
         [&](Share share) { return rows_.RowsOfShare(share); },
         [&](int64_t k, int stage, Share share, Range all) {
           const int64_t step = block.end() - 1 - k;
@@ -164,7 +171,7 @@ class SequenceBackward {
             return;
           }
           w_h_t_.MultiplyNextStep(
-              step, dz_.Step(step + 1), share.RangeOf(w_h_t_.panels()), rows,
+              step, dz_.Step(step + 1), share, rows,
               [&](const GateTile<C>& tile) { cell_.StateGrad(step, tile); });
         });
   }
@@ -224,6 +231,9 @@ class SequenceBackward {
   SequenceRows rows_;
   const StateFactors<T> factors_;
   const StateZoneout<C> zoneout_;
+  const StepLoop loop_;
+  const StepSplit split_;
+  const WeightUses uses_;
   const StateGradWeights<T, kGates> w_h_t_;
   BlockOperands<T> operands_;
   const DroppedStates<T, kGates> dropped_;

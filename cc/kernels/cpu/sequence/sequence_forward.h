@@ -117,7 +117,7 @@ class SequenceForward {
         panels_(args.frozen == nullptr
                     ? PanelMemory(executor, &scratch_)
                     : PanelMemory::Frozen(executor, args.frozen->packed)),
-        fuses_input_(FusesInput()),
+        fuses_input_(Cell::kMayFuseInput && FusesInput()),
         cell_(args,
               {executor, &scratch_, rows_, factors_, h_, &panels_, fuses_input_,
                InputMayBeFused(rows_.steps(), args.shape.batch), HowToPack()}),
@@ -192,7 +192,7 @@ class SequenceForward {
   // the GEMM of all steps of a block has the bits of the steps' own.
   bool UsesKnownH() const {
     return Cell::kOneGemm && std::is_same_v<T, C> && !factors_ &&
-           Sums() == StepSums::kAccumulated;
+           Uses().transposed == WeightUse::kPacked;
   }
 
   // A block of steps with one GEMM. A unit of a step needs nothing but its own
@@ -304,22 +304,33 @@ class SequenceForward {
   // Weights of lower precision than T's are summed in one order only.
   static constexpr bool kStoragePrecision = std::is_same_v<P, PanelElement<T>>;
 
-  // Streamed or apart where the loop is too short to pack weights for it.
-  StepSums Sums() const {
-    if (!kStoragePrecision ||
-        !StreamsWeights(rows_.steps(),
-                        args_.batch_invariant ? 1 : rows_.batch())) {
-      return StepSums::kAccumulated;
-    }
+  bool UsesOnce() const {
+    return kStoragePrecision && args_.frozen == nullptr &&
+           UsesWeightsOnce(rows_.steps(), split_);
+  }
+
+  // Of a call that is as short as one that streams, transposed weights are
+  // streamed even if they are frozen: no panel gives those bits.
+  WeightUses Uses() const {
+    if (!kStoragePrecision) return {};
     // Frozen pairs of bfloat16 would round what is streamed as it is.
     constexpr bool kValues = std::is_same_v<typename Elements<P>::Operand, C>;
-    const bool packed = (args_.frozen != nullptr && kValues) ||
-                        !StreamsWeights(rows_.steps(), rows_.batch());
-    return packed ? StepSums::kSeparate : StepSums::kStreamed;
+    const bool short_rows =
+        StreamsWeights(rows_.steps(), args_.batch_invariant ? 1 : rows_.batch());
+    if (short_rows && ((args_.frozen != nullptr && kValues) ||
+                       !StreamsWeights(rows_.steps(), rows_.batch()))) {
+      return {WeightUse::kPacked, WeightUse::kStreamed};
+    }
+    if (args_.frozen != nullptr && !short_rows) return {};
+    // With recurrent dropout each gate has rows of its own.
+    if (factors_ && !short_rows && UsesOnce()) {
+      return {WeightUse::kOnce, WeightUse::kOnce};
+    }
+    return UsesInCall<T>(rows_.steps(), rows_.batch(), split_);
   }
 
   Packing HowToPack() const {
-    return {Sums(), static_cast<bool>(factors_),
+    return {Uses(), UsesOnce(), static_cast<bool>(factors_),
             args_.frozen != nullptr || fuses_input_};
   }
 
@@ -327,7 +338,17 @@ class SequenceForward {
     if (known_h_ != nullptr) {
       return InputMayBeFused(rows_.steps(), args_.shape.batch);
     }
-    return !std::is_same_v<P, Int8Quad> && Sums() == StepSums::kAccumulated &&
+    const WeightUses uses = Uses();
+    if (UsesOnce()) {
+      if (uses.plain == WeightUse::kStreamed && !factors_ &&
+          !args_.shape.weights_by_unit) {
+        return true;
+      }
+      return uses.transposed == WeightUse::kOnce &&
+             InputMayBeFused(1, args_.shape.batch);
+    }
+    return !std::is_same_v<P, Int8Quad> &&
+           uses.transposed == WeightUse::kPacked &&
            FusingInputPays<P>(loop_, rows_, split_, executor_);
   }
 

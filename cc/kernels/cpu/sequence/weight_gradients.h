@@ -387,7 +387,7 @@ struct BackwardContext {
   ComputeType<T>* d_h;   // [B, width], the gradient of the state before a
                          // step but for what comes through w_h
   int64_t ld_h;          // of h and h_grad
-  bool streams_weights;  // the loop is too short to pack them
+  WeightUses weight_uses;
 };
 
 }  // namespace blockrnn::cpu
