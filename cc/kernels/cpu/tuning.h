@@ -69,6 +69,8 @@ struct Tuning {
   static constexpr double kMacsPerLoopWorker = 1e6;
   static constexpr double kMacsPerAwakeLoopWorker = 0.4e6;
   static constexpr double kMacsPerFirstRead = 1.5;
+  // Of a single step, with its input: workers that sleep are worth waking.
+  static constexpr double kMacsToShareSingleStep = 2e6;
   // A step is split by units from so many multiply-adds per stage on: a barrier
   // takes half a microsecond, which is 25,000 of them at full speed. With rows
   // enough for a tile per worker it pays only where the weights are large.

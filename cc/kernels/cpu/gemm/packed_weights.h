@@ -127,7 +127,7 @@ struct Packing {
   WeightUses uses;
   bool once = false;         // each GEMM is the only one of its weights
   bool has_dropout = false;  // the state's GEMM has rows for each gate
-  bool fuses_input = true;   // or w_x is frozen; else the GEMM reads it in place
+  bool fuses_input = true;  // or w_x is frozen; else the GEMM reads it in place
 
   WeightUses OfInput() const {
     if (!once) return {};
@@ -163,10 +163,10 @@ class PackedWeights {
         depth_(depth),
         units_(units),
         panels_(CeilDiv(units, kUnits)),
-        at_once_(std::clamp<int64_t>(
-            Tuning::kBytesPackedAtOnce /
-                std::max<int64_t>(1, Stride() * sizeof(P)),
-            1, Tuning::kPanelsPerGroup)) {
+        at_once_(
+            std::clamp<int64_t>(Tuning::kBytesPackedAtOnce /
+                                    std::max<int64_t>(1, Stride() * sizeof(P)),
+                                1, Tuning::kPanelsPerGroup)) {
     if (use_ == WeightUse::kStreamed && !memory->outlives_call()) return;
     if (use_ == WeightUse::kOnce) {
       late_ = memory->Take<P>(MostStepWorkers(memory->executor()) *
@@ -413,13 +413,10 @@ void MultiplyPacked(const OperandRows<T, P>& a,
   if (rows.begin >= rows.end) return;
   if constexpr (!std::is_same_v<P, Int8Quad>) {
     if (w.use() == WeightUse::kStreamed) {
-      internal::MultiplyStreamed<C, kGates>(a.rows, w.view(), w.depth(),
-                                            w.units(), panels, rows,
-                                            [&](const auto& sums) {
-                                              internal::BeginStreamed(begin,
-                                                                      sums);
-                                            },
-                                            epilogue);
+      internal::MultiplyStreamed<C, kGates>(
+          a.rows, w.view(), w.depth(), w.units(), panels, rows,
+          [&](const auto& sums) { internal::BeginStreamed(begin, sums); },
+          epilogue);
       return;
     }
   }

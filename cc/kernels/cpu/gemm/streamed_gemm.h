@@ -189,12 +189,12 @@ struct StreamedSums {
   // As many panels from the first of `some` on as have room for the sums.
   StreamedSums(Range some_rows, Range some_panels, int64_t units, C* sums_of)
       : rows(some_rows),
-        panels{some_panels.begin,
-               std::min(some_panels.end,
-                        some_panels.begin +
-                            std::max<int64_t>(
-                                1, kSums / kPanelWidth<C, kGates> /
-                                       (rows.end - rows.begin)))},
+        panels{
+            some_panels.begin,
+            std::min(some_panels.end,
+                     some_panels.begin +
+                         std::max<int64_t>(1, kSums / kPanelWidth<C, kGates> /
+                                                  (rows.end - rows.begin)))},
         unit(panels.begin * kUnits),
         count(std::min(panels.end * kUnits, units) - unit),
         sums(sums_of) {}

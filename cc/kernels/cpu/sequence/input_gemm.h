@@ -139,12 +139,12 @@ class InputGemm {
                       : context.scratch->template Array<C>(
                             context.rows.MaxRowsInBlock() * panels_ *
                             kStartWidth)),
-        x_rows_(context.scratch, 1, context.rows.MaxRowsInBlock(),
-                frozen_ ? input_ : 0),
         apart_(kLastApart && fused_ &&
                        context.packing.uses.plain == WeightUse::kStreamed
                    ? context.scratch->template Array<C>(shape_.batch * units_)
                    : nullptr),
+        x_rows_(context.scratch, 1, context.rows.MaxRowsInBlock(),
+                frozen_ ? input_ : 0),
         state_rows_(context.scratch, MostStepWorkers(executor_), shape_.batch,
                     depth) {}
 
@@ -432,7 +432,7 @@ class InputGemm {
   BlockRows block_;
   C* wide_x_;
   C* start_;
-  C* apart_;  // [B, H]
+  C* const apart_;  // [B, H]
   const StepRows<T, P> x_rows_;
   const StepRows<T, P> state_rows_;
   RowView<C> x_;

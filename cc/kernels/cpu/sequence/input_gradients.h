@@ -81,8 +81,8 @@ class StateGradWeights {
     const int pieces = std::min(
         WorkersWorth(executor, rows * depth * width, (rows + depth) * width),
         MostStepWorkers(executor));
-    const bool over_rows = batch >= pieces * kTileRows &&
-                           gates_[0]->use() != WeightUse::kOnce;
+    const bool over_rows =
+        batch >= pieces * kTileRows && gates_[0]->use() != WeightUse::kOnce;
     ParallelFor(executor, pieces, pieces, [&](int, int64_t piece) {
       const Share share = {static_cast<int>(piece), pieces};
       MultiplyNextStep(-1, d, over_rows ? Share() : share,

@@ -85,9 +85,8 @@ class SequenceBackward {
         w_h_grad_(&scratch_, of_cell_.w_h_grad, width_, ldz_,
                   shape_.weights_by_unit),
         b_h_grad_(&scratch_, of_cell_.b_h_grad, 1, ldz_),
-        cell_(args,
-              {executor, &scratch_, rows_, factors_, zoneout_, operands_, dz_,
-               d_h_, ld_h_, uses_}) {}
+        cell_(args, {executor, &scratch_, rows_, factors_, zoneout_, operands_,
+                     dz_, d_h_, ld_h_, uses_}) {}
 
   Status Run() {
     Status status = Begin();

@@ -315,8 +315,8 @@ class SequenceForward {
     if (!kStoragePrecision) return {};
     // Frozen pairs of bfloat16 would round what is streamed as it is.
     constexpr bool kValues = std::is_same_v<typename Elements<P>::Operand, C>;
-    const bool short_rows =
-        StreamsWeights(rows_.steps(), args_.batch_invariant ? 1 : rows_.batch());
+    const bool short_rows = StreamsWeights(
+        rows_.steps(), args_.batch_invariant ? 1 : rows_.batch());
     if (short_rows && ((args_.frozen != nullptr && kValues) ||
                        !StreamsWeights(rows_.steps(), rows_.batch()))) {
       return {WeightUse::kPacked, WeightUse::kStreamed};

@@ -384,9 +384,9 @@ struct BackwardContext {
   const StateZoneout<ComputeType<T>>& zoneout;  // of h
   const BlockOperands<T>& operands;
   const BlockGradients<ComputeType<T>>& dz;  // [block rows, gates · H]
-  ComputeType<T>* d_h;   // [B, width], the gradient of the state before a
-                         // step but for what comes through w_h
-  int64_t ld_h;          // of h and h_grad
+  ComputeType<T>* d_h;  // [B, width], the gradient of the state before a
+                        // step but for what comes through w_h
+  int64_t ld_h;         // of h and h_grad
   WeightUses weight_uses;
 };
 

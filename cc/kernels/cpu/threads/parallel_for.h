@@ -140,13 +140,44 @@ struct StepLoop {
   int64_t panels = 0;        // of the stage with most multiply-adds
   double macs = 0;           // multiply-adds of one step, all rows
   double input_weights = 0;  // weights of the input, were it fused
+
+  // A single step with its input, each weight of which is read from a far
+  // cache.
+  double SingleStepMacs() const {
+    const double input = static_cast<double>(rows) * input_weights;
+    const double weights =
+        macs / static_cast<double>(std::max<int64_t>(1, rows)) + input_weights;
+    return macs + input + Tuning::kMacsPerFirstRead * weights;
+  }
 };
 
 enum class StepSplit { kNone, kRows, kUnits };
 
+// Of a loop of one step. With shares of the units each weight is read by one
+// worker, with shares of the rows by all of them.
+inline StepSplit ChooseSplitOfSingleStep(const StepLoop& loop, int num_threads,
+                                         bool workers_awake) {
+  if (num_threads <= 1 ||
+      loop.SingleStepMacs() <= (workers_awake
+                                    ? Tuning::kMacsPerAwakeLoopWorker
+                                    : Tuning::kMacsToShareSingleStep)) {
+    return StepSplit::kNone;
+  }
+  const bool many_rows = loop.rows >= Tuning::kRowsPerWorker * num_threads;
+  // Shares differ by a panel.
+  const int64_t even_panels = (many_rows ? 2 : 1) * num_threads;
+  if (loop.panels >= even_panels) return StepSplit::kUnits;
+  return loop.rows >= Tuning::kRowsPerWorkerTile * num_threads
+             ? StepSplit::kRows
+             : StepSplit::kNone;
+}
+
 // Measured; see docs/adr/0009-threads.md.
 inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads,
                              bool workers_awake) {
+  if (loop.steps == 1) {
+    return ChooseSplitOfSingleStep(loop, num_threads, workers_awake);
+  }
   const double macs = loop.macs * static_cast<double>(loop.steps);
   // Each weight is read from a far cache once.
   const double reads =
@@ -278,8 +309,13 @@ Status RunSteps(const Executor& executor, const StepLoop& loop, StepSplit split,
                 const RowsOf& rows_of, const Body& body) {
   Cancellation cancellation(executor);
   if (split == StepSplit::kUnits && executor.HasWorkers()) {
-    const auto pieces = static_cast<int>(std::min<int64_t>(
-        {executor.num_threads(), loop.panels, StagedSection::kMaxPieces}));
+    int64_t most = StagedSection::kMaxPieces;
+    if (loop.steps == 1) {
+      most = std::min<double>(
+          most, 1 + loop.SingleStepMacs() / Tuning::kMacsPerLoopWorker);
+    }
+    const auto pieces = static_cast<int>(
+        std::min<int64_t>({executor.num_threads(), loop.panels, most}));
     const Range rows = rows_of(Share());
     const auto piece_of_stage = [&](int64_t stage, int piece) {
       if (cancellation.Seen()) return false;
