@@ -109,12 +109,15 @@ inline Order OrderOf(int variant) {
 // Shapes that are not split; that are split over rows, within a block of steps
 // and over several blocks, which are short where the input is wide; and that
 // are split over units, the same. step_loop_test.cc checks the splits. In the
-// last two, for the simple RNN and for the cells with gates, the input GEMM is
-// fused into the step on one thread, and hoisted, with few rows, on two.
+// two of two steps, for the simple RNN and for the cells with gates, the input
+// GEMM is fused into the step on one thread, and hoisted, with few rows, on
+// two. Those of one step stream their weights with few rows and with more, or
+// have them packed a few panels at a time, or, shared by rows, before.
 inline const std::vector<Dims>& SharedSequences() {
   static const std::vector<Dims> shapes = {
       {3, 5, 7, 4},      {40, 7, 56, 9},   {130, 140, 33, 8}, {3, 5, 150, 16},
-      {7, 140, 110, 70}, {16, 40, 300, 1}, {16, 40, 150, 1},
+      {7, 140, 110, 70}, {16, 40, 300, 2}, {16, 40, 150, 2},  {3, 700, 300, 1},
+      {13, 40, 300, 1},  {21, 40, 300, 1}, {700, 30, 51, 1},
   };
   return shapes;
 }
