@@ -139,6 +139,25 @@ struct Packing {
   }
 };
 
+// A first tile that packs its panel in passing has so many rows.
+inline constexpr int64_t kFewestRowsInPassing = kTileRows - 1;
+
+// The rows of the first tile of some.
+inline int64_t FirstTileRows(Range rows) {
+  const int64_t count = rows.end - rows.begin;
+  return CeilDiv(count, std::max<int64_t>(1, CeilDiv(count, kTileRows)));
+}
+
+// Whether a panel of elements P holds values, in the order in which the inner
+// loop of this processor reads weights in place.
+template <class T, class P>
+inline constexpr bool kValuesByRow =
+#if defined(__aarch64__)
+    false;
+#else
+    std::is_same_v<P, ComputeType<T>>;
+#endif
+
 // Elements of a panel of such a depth, over its width.
 template <class P>
 int64_t PanelElements(int64_t k) {
@@ -163,10 +182,8 @@ class PackedWeights {
         depth_(depth),
         units_(units),
         panels_(CeilDiv(units, kUnits)),
-        at_once_(
-            std::clamp<int64_t>(Tuning::kBytesPackedAtOnce /
-                                    std::max<int64_t>(1, Stride() * sizeof(P)),
-                                1, Tuning::kPanelsPerGroup)) {
+        at_once_(MayPackInPassing() ? 1
+                                    : PanelsIn(Tuning::kBytesPackedAtOnce)) {
     if (use_ == WeightUse::kStreamed && !memory->outlives_call()) return;
     if (use_ == WeightUse::kOnce) {
       late_ = memory->Take<P>(MostStepWorkers(memory->executor()) *
@@ -214,12 +231,25 @@ class PackedWeights {
   // packed now. No two workers that are the same may do so at a time.
   Packed Panels(Range some, int worker) const {
     if (use_ != WeightUse::kOnce) return {packed_, 0, Stride()};
-    P* const to = late_ + worker * std::min(at_once_, panels_) * Stride();
+    P* const to = Room(worker);
     const int64_t unit = some.begin * kUnits;
     PackPanels<kGates>(view_, units_, depth_, unit,
                        std::min(some.end * kUnits, units_) - unit, Stride(),
                        to);
     return {to, some.begin, Stride()};
+  }
+  // Whether the first tile of some rows packs a panel while it reads it, into
+  // Room(worker): it hides the packing behind its multiply-adds.
+  bool PacksInPassing(int64_t panel, Range rows) const {
+    return use_ == WeightUse::kOnce && MayPackInPassing() &&
+           (panel + 1) * kUnits <= units_ &&
+           FirstTileRows(rows) >= kFewestRowsInPassing;
+  }
+  P* Room(int worker) const {
+    return late_ + worker * std::min(at_once_, panels_) * Stride();
+  }
+  Packed InRoom(Range some, int worker) const {
+    return {Room(worker), some.begin, Stride()};
   }
   int64_t PanelsAtOnce() const {
     return use_ == WeightUse::kOnce ? at_once_ : panels_;
@@ -233,6 +263,16 @@ class PackedWeights {
   // Transposed weights are streamed as dot products, whose bits panels do not
   // give. Weights of lower precision than T's are never streamed.
   static constexpr bool kCopiesTransposed = std::is_same_v<P, PanelElement<T>>;
+
+  bool MayPackInPassing() const {
+    return kValuesByRow<T, P> && !view_.transposed;
+  }
+
+  // At least one.
+  int64_t PanelsIn(int64_t bytes) const {
+    const int64_t each = std::max<int64_t>(1, Stride() * sizeof(P));
+    return std::clamp<int64_t>(bytes / each, 1, Tuning::kPanelsPerGroup);
+  }
 
   // Elements from panel to panel.
   int64_t Stride() const {
@@ -295,6 +335,31 @@ EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
                          &tile, a.gate_stride);
                      tile.Store(sums, kPanelWidth<C, kGates>);
                    });
+}
+
+// The same for the first tile of the rows with a full panel, which it packs.
+template <class T, int kGates, class P, class Begin>
+EIGEN_DONT_INLINE void MultiplyFirstTile(const GateRows<ComputeType<T>>& a,
+                                         const PackedWeights<T, kGates, P>& w,
+                                         P* room, int64_t panel, int64_t row,
+                                         int64_t size, const Begin& begin,
+                                         ComputeType<T>* sums) {
+  using C = ComputeType<T>;
+  if constexpr (kValuesByRow<T, P>) {
+    const auto multiply = [&](auto tile_rows) {
+      Tile<C, tile_rows(), kPanelVectors<kGates>> tile;
+      begin(TilePlace<kGateVectors<kGates>>{row, panel}, &tile);
+      MultiplyAndPack<kGates>(RowsFrom<tile_rows()>(a.rows, row), w.depth(),
+                              w.view().FromColumn(panel * w.kUnits), w.units(),
+                              room, &tile);
+      tile.Store(sums, kPanelWidth<C, kGates>);
+    };
+    if (size == kTileRows) {
+      multiply(std::integral_constant<int, kTileRows>());
+    } else {
+      multiply(std::integral_constant<int, kFewestRowsInPassing>());
+    }
+  }
 }
 
 // The inner loop over a panel of int8: the one of panel.h or, where the
@@ -397,6 +462,54 @@ EIGEN_ALWAYS_INLINE void ForEachTile(Range panels, Range rows, const F& f) {
   }
 }
 
+// Whether the rows of a GEMM differ from gate to gate.
+template <class C>
+bool EachGateHasRows(const GateRows<C>& a) {
+  return a.gate_stride > 0;
+}
+inline bool EachGateHasRows(const QuantizedRows&) { return false; }
+
+// MultiplyPacked (below) for as many panels as are packed at once. first_begin:
+// of the first tile, where that packs the panel in passing.
+template <class T, int kGates, class P, class FirstBegin, class Begin,
+          class Epilogue>
+EIGEN_ALWAYS_INLINE void MultiplyPanels(const OperandRows<T, P>& a,
+                                        const PackedWeights<T, kGates, P>& w,
+                                        Range some, Range rows, int worker,
+                                        const FirstBegin& first_begin,
+                                        const Begin& begin,
+                                        const Epilogue& epilogue) {
+  using C = ComputeType<T>;
+  constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
+  const auto multiply = [&](const auto& packed, bool in_passing) {
+    ForEachTile(some, rows, [&](int64_t panel, int64_t row, int64_t size) {
+      if constexpr (std::is_same_v<P, Int8Quad>) {
+        internal::MultiplyTile(a, w, packed[panel], panel, row, size, begin,
+                               sums);
+      } else if (in_passing && row == rows.begin) {
+        internal::MultiplyFirstTile(a, w, w.Room(worker), panel, row, size,
+                                    first_begin, sums);
+      } else if (kGates > 1 && EachGateHasRows(a)) {
+        internal::MultiplyTile<kGates>(a, w, packed[panel], panel, row, size,
+                                       begin, sums);
+      } else {
+        internal::MultiplyTile<1>(a, w, packed[panel], panel, row, size, begin,
+                                  sums);
+      }
+      const int64_t unit = panel * kUnits;
+      const int64_t count = std::min(kUnits, w.units() - unit);
+      epilogue(GateTile<C>{
+          size, kPanelWidth<C, kGates>, {row, unit, count, sums, kUnits}});
+    });
+  };
+  if (EachGateHasRows(a) || !w.PacksInPassing(some.begin, rows)) {
+    multiply(w.Panels(some, worker), false);
+  } else {
+    multiply(w.InRoom(some, worker), true);
+  }
+}
+
 // For some rows and panels: what begin(place, tile) puts into the tile + a · w,
 // then epilogue(GateTile). Panels are the outer loop, so each is read from
 // memory once. An epilogue gets the rows of a tile together, so that it loads
@@ -409,7 +522,6 @@ void MultiplyPacked(const OperandRows<T, P>& a,
                     Range rows, int worker, const Begin& begin,
                     const Epilogue& epilogue) {
   using C = ComputeType<T>;
-  constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   if (rows.begin >= rows.end) return;
   if constexpr (!std::is_same_v<P, Int8Quad>) {
     if (w.use() == WeightUse::kStreamed) {
@@ -420,25 +532,8 @@ void MultiplyPacked(const OperandRows<T, P>& a,
       return;
     }
   }
-  alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
   ForEachPacking(w, panels, [&](Range some) {
-    const auto packed = w.Panels(some, worker);
-    ForEachTile(some, rows, [&](int64_t panel, int64_t row, int64_t size) {
-      if constexpr (std::is_same_v<P, Int8Quad>) {
-        internal::MultiplyTile(a, w, packed[panel], panel, row, size, begin,
-                               sums);
-      } else if (kGates > 1 && a.gate_stride > 0) {
-        internal::MultiplyTile<kGates>(a, w, packed[panel], panel, row, size,
-                                       begin, sums);
-      } else {
-        internal::MultiplyTile<1>(a, w, packed[panel], panel, row, size, begin,
-                                  sums);
-      }
-      const int64_t unit = panel * kUnits;
-      const int64_t count = std::min(kUnits, w.units() - unit);
-      epilogue(GateTile<C>{
-          size, kPanelWidth<C, kGates>, {row, unit, count, sums, kUnits}});
-    });
+    MultiplyPanels(a, w, some, rows, worker, begin, begin, epilogue);
   });
 }
 

@@ -327,6 +327,37 @@ EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
   }
 }
 
+// tile += a · w for the weights of a full panel, which are read in place, and
+// packs them. w: the first unit of the first gate.
+template <int kGates, class C, class T, int kRows, int kVectors>
+EIGEN_ALWAYS_INLINE void MultiplyAndPack(const RowPointers<C, kRows>& a,
+                                         int64_t k, const WeightView<T>& w,
+                                         int64_t gate_units, C* panel,
+                                         Tile<C, kRows, kVectors>* tile) {
+  constexpr int kSize = Vec<C>::kSize;
+  constexpr int kEach = kGateVectors<kGates>;
+  for (int64_t p = 0; p < k; ++p) {
+    const T* const row = w.w + p * w.ldw;
+    const T* const ahead = row + std::min(kPackAhead, k - 1 - p) * w.ldw;
+    Vec<C> broadcast[kRows];
+    BLOCKRNN_UNROLL
+    for (int m = 0; m < kRows; ++m) broadcast[m] = Vec<C>(a.row[m][p]);
+    BLOCKRNN_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t at = v / kEach * gate_units + v % kEach * kSize;
+      __builtin_prefetch(ahead + at);
+      Vec<C> b = Load<C>(row + at);
+      KeepInRegister(&b);
+      Store(panel + v * kSize, b);
+      BLOCKRNN_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        tile->sum[m][v] = MulAdd(broadcast[m], b, tile->sum[m][v]);
+      }
+    }
+    panel += kVectors * kSize;
+  }
+}
+
 // Where packed weights are: in scratch of the call that packs them, or frozen,
 // in memory that the caller of the engine keeps from call to call.
 //

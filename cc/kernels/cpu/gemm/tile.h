@@ -49,6 +49,10 @@ struct WeightView {
     if (w == nullptr) return *this;
     return {w + (transposed ? k : k * ldw), ldw, transposed};
   }
+  // The same from a column on, of weights that are not transposed.
+  WeightView FromColumn(int64_t column) const {
+    return {w + column, ldw, transposed};
+  }
   WeightView Transpose() const { return {w, ldw, !transposed}; }
 };
 

@@ -263,13 +263,25 @@ class InputGemm {
         return;
       }
       alignas(64) C apart[kTileRows * kUnits];
-      ForEachPacking(packed_.w_x, panels, [&](Range some) {
-        const BeginWithInputGemm begin = {
-            *this, x, packed_.w_x.Panels(some, share.piece), apart};
-        MultiplyPacked(operand, w_h, some, rows, share.piece, begin,
-                       [&](const GateTile<C>& tile) {
-                         epilogue(tile, RowView<C>{apart, kUnits});
-                       });
+      const auto finish = [&](const GateTile<C>& tile) {
+        epilogue(tile, RowView<C>{apart, kUnits});
+      };
+      const PackedWeights<T, kGates, P>& w_x = packed_.w_x;
+      ForEachPacking(w_x, panels, [&](Range some) {
+        const bool in_passing =
+            !EachGateHasRows(operand) && w_x.PacksInPassing(some.begin, rows);
+        P* const room = in_passing ? w_x.Room(share.piece) : nullptr;
+        const BeginWithInputGemm begin = {*this, x,
+                                          in_passing
+                                              ? w_x.InRoom(some, share.piece)
+                                              : w_x.Panels(some, share.piece),
+                                          apart};
+        if (w_x.use() == WeightUse::kOnce) {
+          MultiplyPanels(operand, w_h, some, rows, share.piece,
+                         BeginInPassing{begin, room}, begin, finish);
+        } else {
+          MultiplyPacked(operand, w_h, some, rows, share.piece, begin, finish);
+        }
       });
     }
   }
@@ -305,6 +317,23 @@ class InputGemm {
           internal::RowsFrom<Tile::kNumRows>(x, place.row), gemm.input_,
           w_x[place.panel], tile);
       AddBias(gemm.packed_.bias + place.panel * kStartWidth, tile, apart);
+    }
+  };
+
+  // The same, packing a panel in passing.
+  struct BeginInPassing {
+    const BeginWithInputGemm& then;
+    P* room;
+
+    template <class Place, class Tile>
+    EIGEN_ALWAYS_INLINE void operator()(Place place, Tile* tile) const {
+      const InputGemm& gemm = then.gemm;
+      tile->Clear();
+      MultiplyAndPack<kGates>(
+          internal::RowsFrom<Tile::kNumRows>(then.x, place.row), gemm.input_,
+          gemm.packed_.w_x.view().FromColumn(place.panel * kUnits), gemm.units_,
+          room, tile);
+      AddBias(gemm.packed_.bias + place.panel * kStartWidth, tile, then.apart);
     }
   };
 
