@@ -276,7 +276,7 @@ class InputGemm {
                                               ? w_x.InRoom(some, share.piece)
                                               : w_x.Panels(some, share.piece),
                                           apart};
-        if (w_x.use() == WeightUse::kOnce) {
+        if (in_passing) {
           MultiplyPanels(operand, w_h, some, rows, share.piece,
                          BeginInPassing{begin, room}, begin, finish);
         } else {
