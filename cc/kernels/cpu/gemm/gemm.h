@@ -131,9 +131,20 @@ Split SplitGemm(const Gemm<T, kGates, W>& gemm, int workers) {
   return split;
 }
 
+// Depths to which the parts are packed, one after the other.
+template <class T, int kGates, class W>
+int64_t NumDepths(const Gemm<T, kGates, W>& gemm) {
+  int64_t depths = 0;
+  for (int s = 0; s < gemm.num_parts; ++s) {
+    depths += CeilDiv(gemm.parts[s].k, kPackedDepth);
+  }
+  return depths;
+}
+
 // Sums and panel elements that one worker needs for the tasks of a split.
 template <class T, int kGates, class W>
 int64_t TaskSums(const Gemm<T, kGates, W>& gemm, const Split& split) {
+  if (!Streams(gemm) && NumDepths(gemm) <= 1) return 0;
   return std::min(split.rows_per_task, gemm.rows) * kGates *
          split.units_per_task;
 }
@@ -185,57 +196,75 @@ struct PanelBlock {
   P* packed = nullptr;             // [panels, elements, panel width]
 };
 
-// sums += a · packed, for k ≤ kPackedDepth columns of a.
-template <class T, int kGates, class P>
-void MultiplyBlock(const PanelBlock<T, kGates, P>& block,
-                   const RowView<ComputeType<T>>& a, int64_t k) {
-  using C = ComputeType<T>;
-  const int64_t ld_sums = block.panels * kPanelWidth<C, kGates>;
-  for (int64_t panel = 0; panel < block.panels; ++panel) {
-    const auto* packed = block.packed + panel * block.kStride;
-    const int64_t used =
-        CeilDiv(block.units - panel * kPanelUnits<C, kGates>, Vec<C>::kSize);
-    for (int64_t m = 0; m < block.rows; m += kTileRows) {
-      WithTile<kGates>(block.rows - m, used, [&](auto rows, auto vectors) {
-        C* sums = block.sums + m * ld_sums + panel * kPanelWidth<C, kGates>;
-        Tile<C, rows(), kPanelVectors<kGates>> tile;
-        tile.template Load<kGateVectors<kGates>, vectors()>(sums, ld_sums);
-        MultiplyPanel<kGates, vectors()>(RowsFrom<rows()>(a, block.row + m), k,
-                                         packed, &tile);
-        tile.template Store<kGateVectors<kGates>, vectors()>(sums, ld_sums);
-      });
+// to = from + a · packed for a tile of `size` rows and one panel, of whose
+// gates `used` vectors are used; without `from` the sums start from zero. Not
+// inlined into every epilogue's code.
+template <int kGates, class P, class C>
+EIGEN_DONT_INLINE void MultiplyTileOf(const RowView<C>& a, int64_t row,
+                                      int64_t size, int64_t used, int64_t k,
+                                      const P* packed, const C* from,
+                                      int64_t ld_from, C* to, int64_t ld_to) {
+  WithTile<kGates>(size, used, [&](auto rows, auto vectors) {
+    Tile<C, rows(), kPanelVectors<kGates>> tile;
+    if (from == nullptr) {
+      tile.Clear();
+    } else {
+      tile.template Load<kGateVectors<kGates>, vectors()>(from, ld_from);
     }
-  }
+    MultiplyPanel<kGates, vectors()>(RowsFrom<rows()>(a, row), k, packed,
+                                     &tile);
+    tile.template Store<kGateVectors<kGates>, vectors()>(to, ld_to);
+  });
 }
 
+// Sums go from depth to depth in block.sums. Those of the last depth, or of the
+// only one, go to the epilogue from the first-level cache.
 template <class T, int kGates, class W, class P, class Epilogue>
 void PanelTask(const Gemm<T, kGates, W>& gemm,
                const PanelBlock<T, kGates, P>& block,
                const Epilogue& epilogue) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
-  std::fill(block.sums,
-            block.sums + block.rows * block.panels * kPanelWidth<C, kGates>,
-            C(0));
+  constexpr int64_t kWidth = kPanelWidth<C, kGates>;
+  alignas(64) C tile[kTileRows * kWidth];
+  const int64_t ld_sums = block.panels * kWidth;
+  const auto for_each_tile = [&](const auto& f) {
+    for (int64_t panel = 0; panel < block.panels; ++panel) {
+      const int64_t unit = panel * kUnits;
+      const int64_t count = std::min(kUnits, block.units - unit);
+      for (int64_t m = 0; m < block.rows; m += kTileRows) {
+        f(panel, m,
+          GateTile<C>{std::min<int64_t>(kTileRows, block.rows - m),
+                      kWidth,
+                      {block.row + m, block.unit + unit, count, tile, kUnits}});
+      }
+    }
+  };
+  const int64_t depths = NumDepths(gemm);
+  if (depths == 0) {
+    std::fill(tile, tile + kTileRows * kWidth, C(0));
+    for_each_tile(
+        [&](int64_t, int64_t, const GateTile<C>& part) { epilogue(part); });
+    return;
+  }
+  int64_t depth = 0;
   for (int s = 0; s < gemm.num_parts; ++s) {
     const auto& part = gemm.parts[s];
     for (int64_t p = 0; p < part.k; p += kPackedDepth) {
       const int64_t k = std::min(kPackedDepth, part.k - p);
+      const RowView<C> a = part.a.From(p);
+      const bool first = depth++ == 0;
+      const bool last = depth == depths;
       PackPanels<kGates>(part.weights.From(p), gemm.units, k, block.unit,
                          block.units, block.kStride, block.packed);
-      MultiplyBlock(block, part.a.From(p), k);
-    }
-  }
-  for (int64_t m = 0; m < block.rows; ++m) {
-    for (int64_t panel = 0; panel < block.panels; ++panel) {
-      const int64_t unit = panel * kUnits;
-      epilogue(GateTile<C>{
-          1,
-          0,
-          {block.row + m, block.unit + unit,
-           std::min(kUnits, block.units - unit),
-           block.sums + (m * block.panels + panel) * kPanelWidth<C, kGates>,
-           kUnits}});
+      for_each_tile([&](int64_t panel, int64_t m, const GateTile<C>& out) {
+        C* const sums = block.sums + m * ld_sums + panel * kWidth;
+        MultiplyTileOf<kGates>(
+            a, out.first.row, out.rows, CeilDiv(out.first.count, Vec<C>::kSize),
+            k, block.packed + panel * block.kStride, first ? nullptr : sums,
+            ld_sums, last ? tile : sums, last ? kWidth : ld_sums);
+        if (last) epilogue(out);
+      });
     }
   }
 }
