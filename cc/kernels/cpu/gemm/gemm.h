@@ -98,6 +98,37 @@ bool PacksUnrounded(const Gemm<T, kGates, W>& gemm) {
   return !gemm.bits_of_packed && gemm.Depth() <= Blocking::kUnroundedDepth;
 }
 
+// Depths to which the parts are packed, one after the other.
+template <class T, int kGates, class W>
+int64_t NumDepths(const Gemm<T, kGates, W>& gemm) {
+  int64_t depths = 0;
+  for (int s = 0; s < gemm.num_parts; ++s) {
+    depths += CeilDiv(gemm.parts[s].k, kPackedDepth);
+  }
+  return depths;
+}
+
+// Elements that a task packs of each column of a panel at a time.
+template <class T, int kGates, class W>
+int64_t PackedElements(const Gemm<T, kGates, W>& gemm) {
+  int64_t depth = 0;
+  for (int s = 0; s < gemm.num_parts; ++s) {
+    depth = std::max(depth, std::min(kPackedDepth, gemm.parts[s].k));
+  }
+  return PacksUnrounded(gemm) ? depth : NumElements<PanelElement<T>>(depth);
+}
+
+// Adjacent panels that a task packs together: more of them where they are not
+// deep, for longer runs of results.
+template <class T, int kGates, class W>
+int64_t MostPanelsPerTask(const Gemm<T, kGates, W>& gemm) {
+  if (NumDepths(gemm) > 1) return Tuning::kPanelsPerGroup;
+  const int64_t bytes = PackedElements(gemm) * sizeof(PanelElement<T>) *
+                        kPanelWidth<ComputeType<T>, kGates>;
+  return std::max(Tuning::kPanelsPerGroup,
+                  Tuning::kBytesPackedAtOnce / std::max<int64_t>(1, bytes));
+}
+
 template <class T, int kGates, class W>
 Split SplitGemm(const Gemm<T, kGates, W>& gemm, int workers) {
   using C = ComputeType<T>;
@@ -115,7 +146,7 @@ Split SplitGemm(const Gemm<T, kGates, W>& gemm, int workers) {
     split.rows_per_task = std::max<int64_t>(gemm.rows, 1);
   } else {
     const int64_t group =
-        std::clamp<int64_t>(panels / pieces, 1, Tuning::kPanelsPerGroup);
+        std::clamp<int64_t>(panels / pieces, 1, MostPanelsPerTask(gemm));
     split.units_per_task = kUnits * group;
     // As many pieces as keep the workers busy or the blocks small, and all of
     // about one size.
@@ -131,16 +162,6 @@ Split SplitGemm(const Gemm<T, kGates, W>& gemm, int workers) {
   return split;
 }
 
-// Depths to which the parts are packed, one after the other.
-template <class T, int kGates, class W>
-int64_t NumDepths(const Gemm<T, kGates, W>& gemm) {
-  int64_t depths = 0;
-  for (int s = 0; s < gemm.num_parts; ++s) {
-    depths += CeilDiv(gemm.parts[s].k, kPackedDepth);
-  }
-  return depths;
-}
-
 // Sums and panel elements that one worker needs for the tasks of a split.
 template <class T, int kGates, class W>
 int64_t TaskSums(const Gemm<T, kGates, W>& gemm, const Split& split) {
@@ -151,8 +172,7 @@ int64_t TaskSums(const Gemm<T, kGates, W>& gemm, const Split& split) {
 template <class T, int kGates, class W>
 int64_t TaskElements(const Gemm<T, kGates, W>& gemm, const Split& split) {
   if (Streams(gemm)) return 0;
-  return NumElements<PanelElement<T>>(kPackedDepth) * kGates *
-         split.units_per_task;
+  return PackedElements(gemm) * kGates * split.units_per_task;
 }
 
 template <class T, int kGates, class W, class Epilogue>
@@ -180,40 +200,47 @@ void StreamTask(const Gemm<T, kGates, W>& gemm, int64_t unit, int64_t count,
 // panels hold elements of type P.
 template <class T, int kGates, class P>
 struct PanelBlock {
-  // Of a panel, for each of its columns: room for kPackedDepth in depth as
-  // PanelElement<T>, and for fewer values than that where those are pairs.
-  static constexpr int64_t kElements =
-      NumElements<PanelElement<T>>(kPackedDepth);
-  static constexpr int64_t kStride =
-      kElements * kPanelWidth<P, kGates>;  // of the panels
-
   int64_t row = 0;
   int64_t rows = 0;
   int64_t unit = 0;
   int64_t units = 0;
   int64_t panels = 0;
+  int64_t stride = 0;              // of the panels
   ComputeType<T>* sums = nullptr;  // [rows, panels, panel width]
   P* packed = nullptr;             // [panels, elements, panel width]
 };
 
-// to = from + a · packed for a tile of `size` rows and one panel, of whose
-// gates `used` vectors are used; without `from` the sums start from zero. Not
-// inlined into every epilogue's code.
+// Some adjacent rows of an operand.
+template <class C>
+struct RowsAt {
+  RowView<C> a;
+  int64_t row;
+  int64_t count;
+};
+// The rows of a tile in memory, a panel wide.
+template <class C>
+struct TileAt {
+  C* first;
+  int64_t ld;
+};
+
+// to = from + a · packed for a tile and one panel, of whose gates `used`
+// vectors are used; without `from` the sums start from zero. Not inlined into
+// every epilogue's code.
 template <int kGates, class P, class C>
-EIGEN_DONT_INLINE void MultiplyTileOf(const RowView<C>& a, int64_t row,
-                                      int64_t size, int64_t used, int64_t k,
-                                      const P* packed, const C* from,
-                                      int64_t ld_from, C* to, int64_t ld_to) {
-  WithTile<kGates>(size, used, [&](auto rows, auto vectors) {
+EIGEN_DONT_INLINE void MultiplyPackedTile(const RowsAt<C>& a, int64_t used,
+                                          int64_t k, const P* packed,
+                                          TileAt<const C> from, TileAt<C> to) {
+  WithTile<kGates>(a.count, used, [&](auto rows, auto vectors) {
     Tile<C, rows(), kPanelVectors<kGates>> tile;
-    if (from == nullptr) {
+    if (from.first == nullptr) {
       tile.Clear();
     } else {
-      tile.template Load<kGateVectors<kGates>, vectors()>(from, ld_from);
+      tile.template Load<kGateVectors<kGates>, vectors()>(from.first, from.ld);
     }
-    MultiplyPanel<kGates, vectors()>(RowsFrom<rows()>(a, row), k, packed,
+    MultiplyPanel<kGates, vectors()>(RowsFrom<rows()>(a.a, a.row), k, packed,
                                      &tile);
-    tile.template Store<kGateVectors<kGates>, vectors()>(to, ld_to);
+    tile.template Store<kGateVectors<kGates>, vectors()>(to.first, to.ld);
   });
 }
 
@@ -228,11 +255,13 @@ void PanelTask(const Gemm<T, kGates, W>& gemm,
   constexpr int64_t kWidth = kPanelWidth<C, kGates>;
   alignas(64) C tile[kTileRows * kWidth];
   const int64_t ld_sums = block.panels * kWidth;
+  // Rows are the outer loop: those of the operands stay in the first-level
+  // cache, and those of the results are written in long runs.
   const auto for_each_tile = [&](const auto& f) {
-    for (int64_t panel = 0; panel < block.panels; ++panel) {
-      const int64_t unit = panel * kUnits;
-      const int64_t count = std::min(kUnits, block.units - unit);
-      for (int64_t m = 0; m < block.rows; m += kTileRows) {
+    for (int64_t m = 0; m < block.rows; m += kTileRows) {
+      for (int64_t panel = 0; panel < block.panels; ++panel) {
+        const int64_t unit = panel * kUnits;
+        const int64_t count = std::min(kUnits, block.units - unit);
         f(panel, m,
           GateTile<C>{std::min<int64_t>(kTileRows, block.rows - m),
                       kWidth,
@@ -256,13 +285,17 @@ void PanelTask(const Gemm<T, kGates, W>& gemm,
       const bool first = depth++ == 0;
       const bool last = depth == depths;
       PackPanels<kGates>(part.weights.From(p), gemm.units, k, block.unit,
-                         block.units, block.kStride, block.packed);
+                         block.units, block.stride, block.packed);
       for_each_tile([&](int64_t panel, int64_t m, const GateTile<C>& out) {
-        C* const sums = block.sums + m * ld_sums + panel * kWidth;
-        MultiplyTileOf<kGates>(
-            a, out.first.row, out.rows, CeilDiv(out.first.count, Vec<C>::kSize),
-            k, block.packed + panel * block.kStride, first ? nullptr : sums,
-            ld_sums, last ? tile : sums, last ? kWidth : ld_sums);
+        // With one depth there are none.
+        C* const sums =
+            first && last ? nullptr : block.sums + m * ld_sums + panel * kWidth;
+        MultiplyPackedTile<kGates>(
+            RowsAt<C>{a, out.first.row, out.rows},
+            CeilDiv(out.first.count, Vec<C>::kSize), k,
+            block.packed + panel * block.stride,
+            TileAt<const C>{first ? nullptr : sums, ld_sums},
+            last ? TileAt<C>{tile, kWidth} : TileAt<C>{sums, ld_sums});
         if (last) epilogue(out);
       });
     }
@@ -287,14 +320,13 @@ void RunTask(const Gemm<T, kGates, W>& gemm, const Split& split, int64_t task,
     block.unit = unit;
     block.units = count;
     block.panels = CeilDiv(count, kPanelUnits<C, kGates>);
+    block.stride = PackedElements(gemm) * kPanelWidth<C, kGates>;
     block.packed = panels;
     block.sums = sums;
     PanelTask(gemm, block, epilogue);
   };
   if constexpr (!std::is_same_v<PanelElement<T>, C>) {
-    static_assert(sizeof(C) == sizeof(PanelElement<T>) &&
-                  Blocking::kUnroundedDepth <=
-                      PanelBlock<T, kGates, C>::kElements);
+    static_assert(sizeof(C) == sizeof(PanelElement<T>));
     if (PacksUnrounded(gemm)) {
       run(reinterpret_cast<C*>(packed));
       return;
