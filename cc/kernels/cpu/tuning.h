@@ -50,9 +50,8 @@ struct Tuning {
   // 256 bytes and more. With single panels, 64 bytes from each row, packing
   // wide weights is bound by address translation.
   static constexpr int64_t kPanelsPerGroup = 4;
-  // Panels that are packed just before the only GEMM that reads them take so
-  // much, if more than one does not take more: a quarter of a second-level
-  // cache of 1 MB.
+  // Size of a group of panels that are packed just before the GEMM that reads
+  // them, at least one: a quarter of a second-level cache of 1 MB.
   static constexpr int64_t kBytesPackedAtOnce = 256 * 1024;
   // Rows that share a packing: their sums, 1 KB each, stay in the second-level
   // cache as well.
@@ -69,7 +68,8 @@ struct Tuning {
   static constexpr double kMacsPerLoopWorker = 1e6;
   static constexpr double kMacsPerAwakeLoopWorker = 0.4e6;
   static constexpr double kMacsPerFirstRead = 1.5;
-  // Of a single step, with its input: workers that sleep are worth waking.
+  // Multiply-adds of a single step, its input included, from which on workers
+  // that sleep are woken.
   static constexpr double kMacsToShareSingleStep = 2e6;
   // A step is split by units from so many multiply-adds per stage on: a barrier
   // takes half a microsecond, which is 25,000 of them at full speed. With rows

@@ -13,6 +13,7 @@
 #include "cc/kernels/cpu/cells/other_activations.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/gemm.h"
+#include "cc/kernels/cpu/gemm/packed_gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/hidden_state.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
@@ -29,7 +30,7 @@ struct GruPanels {
 
   GruPanels(const Args& args, PanelMemory* memory, const Packing& packing)
       : w_ru_h(memory, WeightView<T>{args.w_ru_h, kGruGates * args.shape.units},
-               args.shape.units, args.shape.units, packing.OfState()),
+               args.shape.units, args.shape.units, packing.StateUses()),
         w_c_h(memory, WeightView<T>{args.w_c_h, args.shape.units},
               args.shape.units, args.shape.units, packing.uses),
         x_ru(memory, args.shape,

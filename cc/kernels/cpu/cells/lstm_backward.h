@@ -10,6 +10,7 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/cells/lstm_peepholes.h"
+#include "cc/kernels/cpu/gemm/packed_gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/input_gradients.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"

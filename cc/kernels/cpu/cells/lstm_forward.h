@@ -13,6 +13,7 @@
 #include "cc/kernels/cpu/cells/lstm_peepholes.h"
 #include "cc/kernels/cpu/cells/other_activations.h"
 #include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/gemm/packed_gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/hidden_state.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"

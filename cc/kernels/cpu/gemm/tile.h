@@ -51,6 +51,7 @@ struct WeightView {
   }
   // The same from a column on, of weights that are not transposed.
   WeightView FromColumn(int64_t column) const {
+    if (w == nullptr) return *this;
     return {w + column, ldw, transposed};
   }
   WeightView Transpose() const { return {w, ldw, !transposed}; }

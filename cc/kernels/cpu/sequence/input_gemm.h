@@ -15,96 +15,15 @@
 #include <type_traits>
 
 #include "cc/kernels/cpu/gemm/gemm.h"
+#include "cc/kernels/cpu/gemm/packed_gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/simd.h"
+#include "cc/kernels/cpu/sequence/input_panels.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
 
 namespace blockrnn::cpu {
-
-// The weights of the input, and the biases.
-template <class T>
-struct InputWeights {
-  WeightView<T> w;         // [I, gates · H]
-  const T* b = nullptr;    // [gates · H]; nullptr: zeros
-  const T* b_h = nullptr;  // [gates · H], the recurrent bias; nullptr: zeros
-  int64_t column = 0;      // of the first gate, with projected_input
-};
-
-// What the input GEMM reads at every step, packed: w_x and the biases. With
-// kLastApart the bias of the last gate is that of x alone, and b_h of that gate
-// follows behind the panel.
-template <class T, int kGates, bool kLastApart, class P>
-struct InputPanels {
-  using C = ComputeType<T>;
-  static constexpr int64_t kWidth = kPanelWidth<C, kGates>;
-  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
-  // A panel of what the GEMM with the state begins with, then the last gate's
-  // share with kLastApart.
-  static constexpr int64_t kStartWidth = kWidth + (kLastApart ? kUnits : 0);
-
-  InputPanels(PanelMemory* memory, const SequenceShape& shape,
-              const InputWeights<T>& input, const Packing& packing)
-      : weights(input),
-        w_x(memory, input.w,
-            packing.fuses_input && shape.HasInputWeights() ? shape.input : 0,
-            shape.units, packing.OfInput()) {
-    C* const packed = memory->Take<C>(w_x.panels() * kStartWidth);
-    bias = packed;
-    if (packed != nullptr && !memory->frozen()) PackBias(packed);
-  }
-
-  static bool Apart(int gate) { return kLastApart && gate == kGates - 1; }
-
-  const InputWeights<T> weights;
-  PackedWeights<T, kGates, P> w_x;
-  const C* bias;  // [panels, kStartWidth]
-
- private:
-  void PackBias(C* packed) const {
-    std::fill(packed, packed + w_x.panels() * kStartWidth, C(0));
-    const int64_t units = w_x.units();
-    for (int gate = 0; gate < kGates; ++gate) {
-      for (int64_t unit = 0; unit < units; ++unit) {
-        C* panel = packed + unit / kUnits * kStartWidth;
-        C* b = panel + gate * kUnits + unit % kUnits;
-        if (weights.b != nullptr) {
-          *b = static_cast<C>(weights.b[gate * units + unit]);
-        }
-        if (weights.b_h == nullptr) continue;
-        const C b_h = static_cast<C>(weights.b_h[gate * units + unit]);
-        if (Apart(gate)) {
-          panel[kWidth + unit % kUnits] = b_h;
-        } else {
-          *b += b_h;
-        }
-      }
-    }
-  }
-};
-
-// The weights of a cell with one matrix for x and one for h.
-template <class T, int kGates, bool kLastApart, class P>
-struct GatePanels {
-  // args: of a forward call; width: of h.
-  template <class Args>
-  GatePanels(const Args& args, const T* b, const T* b_h, int64_t width,
-             PanelMemory* memory, const Packing& packing)
-      : w_h(memory, Gates(args.shape, args.w_h, width), width, args.shape.units,
-            packing.OfState()),
-        x(memory, args.shape,
-          {Gates(args.shape, args.w_x, args.shape.input), b, b_h}, packing) {}
-
-  PackedWeights<T, kGates, P> w_h;
-  InputPanels<T, kGates, kLastApart, P> x;
-
- private:
-  static WeightView<T> Gates(const SequenceShape& shape, const T* w,
-                             int64_t depth) {
-    return WeightsOf(shape, w, depth, kGates * shape.units);
-  }
-};
 
 // With kLastApart the last gate's share is not added to its GEMM with the
 // state, which begins with b_h alone; the epilogue gets x · w_x + b beside it.
@@ -139,8 +58,7 @@ class InputGemm {
                       : context.scratch->template Array<C>(
                             context.rows.MaxRowsInBlock() * panels_ *
                             kStartWidth)),
-        apart_(kLastApart && fused_ &&
-                       context.packing.uses.plain == WeightUse::kStreamed
+        apart_(kLastApart && fused_ && packed.w_x.use() == WeightUse::kStreamed
                    ? context.scratch->template Array<C>(shape_.batch * units_)
                    : nullptr),
         x_rows_(context.scratch, 1, context.rows.MaxRowsInBlock(),
@@ -237,6 +155,7 @@ class InputGemm {
   void Multiply(int64_t step, const GateRows<C>& state,
                 const PackedWeights<T, kGates, P>& w_h, Share share, Range rows,
                 const Epilogue& epilogue) const {
+    if (rows.begin >= rows.end) return;
     const int64_t first = block_.FirstRow(step);
     const Range panels = share.RangeOf(panels_);
     const OperandRows<T, P> operand = state_rows_(state, rows, share.piece);
@@ -267,21 +186,20 @@ class InputGemm {
         epilogue(tile, RowView<C>{apart, kUnits});
       };
       const PackedWeights<T, kGates, P>& w_x = packed_.w_x;
+      const bool same_rows = !EachGateHasRows(operand);
       ForEachPacking(w_x, panels, [&](Range some) {
-        const bool in_passing =
-            !EachGateHasRows(operand) && w_x.PacksInPassing(some.begin, rows);
-        P* const room = in_passing ? w_x.Room(share.piece) : nullptr;
-        const BeginWithInputGemm begin = {*this, x,
-                                          in_passing
-                                              ? w_x.InRoom(some, share.piece)
-                                              : w_x.Panels(some, share.piece),
-                                          apart};
-        if (in_passing) {
-          MultiplyPanels(operand, w_h, some, rows, share.piece,
-                         BeginInPassing{begin, room}, begin, finish);
-        } else {
+        const PackedPanels<T, kGates, P> packed_x =
+            w_x.Panels(some, rows, same_rows, share.piece);
+        const BeginWithInputGemm<false> begin = {*this, x, packed_x, apart};
+        if (packed_x.in_passing == nullptr) {
           MultiplyPacked(operand, w_h, some, rows, share.piece, begin, finish);
+          return;
         }
+        // w_h, of the same units, is packed in passing as well.
+        MultiplyPanels(
+            operand, w_h, w_h.Panels(some, rows, same_rows, share.piece), some,
+            rows, BeginWithInputGemm<true>{*this, x, packed_x, apart}, begin,
+            finish);
       });
     }
   }
@@ -302,38 +220,29 @@ class InputGemm {
     }
   };
 
-  // Fused: the GEMM with a step's rows of x. Puts the last gate's share into
-  // `apart` with kLastApart.
+  // Fused: the GEMM with a step's rows of x, which with kPacks packs the panel
+  // in passing. Puts the last gate's share into `apart` with kLastApart.
+  template <bool kPacks>
   struct BeginWithInputGemm {
     const InputGemm& gemm;
     RowView<C> x;
-    typename PackedWeights<T, kGates, P>::Packed w_x;
+    PackedPanels<T, kGates, P> w_x;
     C* apart;
 
     template <class Place, class Tile>
     EIGEN_ALWAYS_INLINE void operator()(Place place, Tile* tile) const {
+      const auto rows = internal::RowsFrom<Tile::kNumRows>(x, place.row);
       tile->Clear();
-      MultiplyPanel<kGates, Place::kUsed>(
-          internal::RowsFrom<Tile::kNumRows>(x, place.row), gemm.input_,
-          w_x[place.panel], tile);
+      if constexpr (kPacks) {
+        MultiplyAndPack<kGates>(
+            rows, gemm.input_,
+            gemm.packed_.w_x.view().FromColumn(place.panel * kUnits),
+            gemm.units_, w_x.in_passing, tile);
+      } else {
+        MultiplyPanel<kGates, Place::kUsed>(rows, gemm.input_, w_x[place.panel],
+                                            tile);
+      }
       AddBias(gemm.packed_.bias + place.panel * kStartWidth, tile, apart);
-    }
-  };
-
-  // The same, packing a panel in passing.
-  struct BeginInPassing {
-    const BeginWithInputGemm& then;
-    P* room;
-
-    template <class Place, class Tile>
-    EIGEN_ALWAYS_INLINE void operator()(Place place, Tile* tile) const {
-      const InputGemm& gemm = then.gemm;
-      tile->Clear();
-      MultiplyAndPack<kGates>(
-          internal::RowsFrom<Tile::kNumRows>(then.x, place.row), gemm.input_,
-          gemm.packed_.w_x.view().FromColumn(place.panel * kUnits), gemm.units_,
-          room, tile);
-      AddBias(gemm.packed_.bias + place.panel * kStartWidth, tile, then.apart);
     }
   };
 

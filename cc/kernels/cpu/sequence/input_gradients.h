@@ -12,6 +12,7 @@
 
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/gemm/gemm.h"
+#include "cc/kernels/cpu/gemm/packed_gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/tile.h"
@@ -50,14 +51,12 @@ class StateGradWeights {
     }
   }
 
-  int64_t panels() const { return gates_[0]->panels(); }
-
   // The gradient that comes from the next step, whose d this is, then
   // epilogue(GateTile); rows without a next step get zeros.
   template <class Epilogue>
   void MultiplyNextStep(int64_t step, const C* d, Share share, Range rows,
                         const Epilogue& epilogue) const {
-    const Range panels = share.RangeOf(this->panels());
+    const Range panels = share.RangeOf(gates_[0]->panels());
     const Range active = rows_.ActiveRange(step + 1, rows);
     if (!factors_) {
       MultiplyPacked({{d, kGates * units_}}, *gates_[0], panels, active,
@@ -104,9 +103,10 @@ class StateGradWeights {
       ZeroRow(kTileRows * kUnits, sums);
       for (int gate = 0; gate < kGates; ++gate) {
         const GateRows<C> d_gate = {{d + gate * units_, kGates * units_}};
-        internal::MultiplyTile<1>(d_gate, *gates_[gate],
-                                  gates_[gate]->Panels(panels, 0)[panel], panel,
-                                  row, size, BeginAtZero(), share);
+        internal::MultiplyTile<1>(
+            d_gate, *gates_[gate],
+            gates_[gate]->Panels(panels, rows, true, 0)[panel], panel, row,
+            size, BeginAtZero(), share);
         for (int64_t r = 0; r < size; ++r) {
           factors_.MultiplyAdd(gate, row + r, unit, count, share + r * kUnits,
                                sums + r * kUnits);

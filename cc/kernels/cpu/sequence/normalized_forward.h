@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cc/kernels/cpu/gemm/packed_gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/simd.h"

@@ -70,10 +70,11 @@ class SequenceBackward {
         rows_(shape_, args.mask, &scratch_, width_),
         factors_(rows_, args.recurrent_dropout, width_),
         zoneout_(rows_, args.zoneout_h, width_),
-        loop_(Loop()),
+        loop_(Loop(executor.workers_awake())),
         split_(ChooseSplit(loop_, executor.num_threads(),
                            executor.workers_awake())),
-        uses_(UsesInCall<T>(rows_.steps(), rows_.batch(), split_)),
+        uses_(UsesInCall<T>(rows_.steps(), rows_.batch(),
+                            UsesWeightsOnce(rows_.steps(), split_))),
         w_h_t_(executor, &scratch_, rows_,
                WeightsOf(shape_, of_cell_.w_h, width_, ldz_).Transpose(),
                shape_.units, factors_, uses_),
@@ -145,7 +146,7 @@ class SequenceBackward {
     cell_.ForEachWeightGrad(f);
   }
 
-  StepLoop Loop() const {
+  StepLoop Loop(bool workers_awake) const {
     StepLoop loop;
     loop.steps = rows_.steps();
     loop.stages = of_cell_.stages;
@@ -153,6 +154,7 @@ class SequenceBackward {
     loop.panels = CeilDiv(width_, kPanelUnits<C, 1>);
     loop.macs = static_cast<double>(shape_.batch) *
                 static_cast<double>(width_) * of_cell_.columns;
+    loop.most_pieces = PiecesWorth(loop, workers_awake);
     return loop;
   }
 

@@ -22,6 +22,8 @@
 //   std::array<T*, n> SavedForBackward();   (*)    [steps, batch, H] each
 //   CellState<T> State();                   (*)    its own state, if any
 //
+//   static constexpr bool kMayFuseInput;  (*)  whether x · w_x may be computed
+//     in a step
 //   static constexpr bool kInPlace;  (*)  whether a step's last stage may
 //     overwrite h: no later GEMM of the step reads it. Zoneout does, so h is
 //     then not in place
@@ -106,7 +108,7 @@ class SequenceForward {
         forward_shape_(Cell::Shape(args)),
         rows_(args.shape, args.mask, &scratch_, forward_shape_.width),
         factors_(rows_, args.recurrent_dropout, forward_shape_.width),
-        loop_(Loop()),
+        loop_(Loop(executor.workers_awake())),
         split_(ChooseSplit(loop_, executor.num_threads(),
                            executor.workers_awake())),
         known_h_(UsesKnownH() ? known_h : nullptr),
@@ -284,7 +286,7 @@ class SequenceForward {
     }
   }
 
-  StepLoop Loop() const {
+  StepLoop Loop(bool workers_awake) const {
     const SequenceShape& shape = args_.shape;
     const auto units = static_cast<double>(shape.units);
     StepLoop loop;
@@ -294,8 +296,11 @@ class SequenceForward {
     loop.panels = CeilDiv(shape.units, kPanelUnits<C, Cell::kGates>);
     loop.macs =
         static_cast<double>(shape.batch) * units * forward_shape_.columns;
-    loop.input_weights = static_cast<double>(shape.input) * units *
-                         static_cast<double>(forward_shape_.gates);
+    if (Cell::kMayFuseInput && shape.HasInputWeights()) {
+      loop.input_weights = static_cast<double>(shape.input) * units *
+                           static_cast<double>(forward_shape_.gates);
+    }
+    loop.most_pieces = PiecesWorth(loop, workers_awake);
     return loop;
   }
 
@@ -321,12 +326,11 @@ class SequenceForward {
                        !StreamsWeights(rows_.steps(), rows_.batch()))) {
       return {WeightUse::kPacked, WeightUse::kStreamed};
     }
-    if (args_.frozen != nullptr && !short_rows) return {};
     // With recurrent dropout each gate has rows of its own.
     if (factors_ && !short_rows && UsesOnce()) {
       return {WeightUse::kOnce, WeightUse::kOnce};
     }
-    return UsesInCall<T>(rows_.steps(), rows_.batch(), split_);
+    return UsesInCall<T>(rows_.steps(), rows_.batch(), UsesOnce());
   }
 
   Packing HowToPack() const {
@@ -345,7 +349,7 @@ class SequenceForward {
         return true;
       }
       return uses.transposed == WeightUse::kOnce &&
-             InputMayBeFused(1, args_.shape.batch);
+             InputMayBeFused(rows_.steps(), args_.shape.batch);
     }
     return !std::is_same_v<P, Int8Quad> &&
            uses.transposed == WeightUse::kPacked &&

@@ -14,6 +14,7 @@
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/tile.h"
+#include "cc/kernels/cpu/gemm/weight_use.h"
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <new>
 
 #include "cc/kernels/cpu/range.h"
@@ -140,6 +141,7 @@ struct StepLoop {
   int64_t panels = 0;        // of the stage with most multiply-adds
   double macs = 0;           // multiply-adds of one step, all rows
   double input_weights = 0;  // weights of the input, were it fused
+  int64_t most_pieces = std::numeric_limits<int64_t>::max();  // for workers
 
   // A single step with its input, each weight of which is read from a far
   // cache.
@@ -166,10 +168,20 @@ inline StepSplit ChooseSplitOfSingleStep(const StepLoop& loop, int num_threads,
   const bool many_rows = loop.rows >= Tuning::kRowsPerWorker * num_threads;
   // Shares differ by a panel.
   const int64_t even_panels = (many_rows ? 2 : 1) * num_threads;
-  if (loop.panels >= even_panels) return StepSplit::kUnits;
-  return loop.rows >= Tuning::kRowsPerWorkerTile * num_threads
-             ? StepSplit::kRows
-             : StepSplit::kNone;
+  if (loop.panels < even_panels &&
+      loop.rows >= Tuning::kRowsPerWorkerTile * num_threads) {
+    return StepSplit::kRows;
+  }
+  return loop.panels > 1 ? StepSplit::kUnits : StepSplit::kNone;
+}
+
+// Pieces that a loop is worth: with a single step, which may be short, one for
+// each worker that has enough to do.
+inline int64_t PiecesWorth(const StepLoop& loop, bool workers_awake) {
+  if (loop.steps != 1) return std::numeric_limits<int64_t>::max();
+  const double macs_per_piece = workers_awake ? Tuning::kMacsPerAwakeLoopWorker
+                                              : Tuning::kMacsPerLoopWorker;
+  return 1 + static_cast<int64_t>(loop.SingleStepMacs() / macs_per_piece);
 }
 
 // Measured; see docs/adr/0009-threads.md.
@@ -309,18 +321,20 @@ Status RunSteps(const Executor& executor, const StepLoop& loop, StepSplit split,
                 const RowsOf& rows_of, const Body& body) {
   Cancellation cancellation(executor);
   if (split == StepSplit::kUnits && executor.HasWorkers()) {
-    int64_t most = StagedSection::kMaxPieces;
-    if (loop.steps == 1) {
-      most = std::min<double>(
-          most, 1 + loop.SingleStepMacs() / Tuning::kMacsPerLoopWorker);
-    }
     const auto pieces = static_cast<int>(
-        std::min<int64_t>({executor.num_threads(), loop.panels, most}));
+        std::min<int64_t>({executor.num_threads(), loop.panels,
+                           loop.most_pieces, StagedSection::kMaxPieces}));
     const Range rows = rows_of(Share());
+    const int64_t rows_at_once = RowsBetweenChecks(loop) * pieces;
     const auto piece_of_stage = [&](int64_t stage, int piece) {
-      if (cancellation.Seen()) return false;
-      body(stage / loop.stages, static_cast<int>(stage % loop.stages),
-           Share{piece, pieces}, rows);
+      Range part = rows;
+      do {
+        if (cancellation.Seen()) return false;
+        part.end = std::min(part.begin + rows_at_once, rows.end);
+        body(stage / loop.stages, static_cast<int>(stage % loop.stages),
+             Share{piece, pieces}, part);
+        part.begin = part.end;
+      } while (part.begin < rows.end);
       return true;
     };
     const auto call = [](const void* body_of_stage, int64_t stage, int piece) {
