@@ -59,6 +59,22 @@ TEST_P(SharedSteps, AgreeWithTheReference) {
   }
 }
 
+// A single step streams its weights, with few rows or more, or packs them just
+// before they are used; with all orders, transposed weights and dropout.
+TEST_P(Sequences, SingleSteps) {
+  int counter = 0;
+  for (const Dims& dims : {Dims{3, 20, 140, 1}, Dims{13, 20, 140, 1},
+                           Dims{22, 20, 140, 1}, Dims{22, 0, 140, 1}}) {
+    for (int variant = 0; variant < kNumOrders; ++variant) {
+      if (!FullLength() && ++counter % 2 != 0) continue;
+      Case c = MakeCase(dims, variant);
+      c.host.num_threads = variant % 2 == 0 ? 1 : 3;
+      EXPECT_EQ(RunAndCompare(c), "");
+      if (EnoughFailures()) return;
+    }
+  }
+}
+
 // A call checks for cancellation before every step at least, and stops once it
 // is cancelled.
 TEST_P(Sequences, CancelledBetweenSteps) {

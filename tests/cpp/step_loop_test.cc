@@ -243,7 +243,7 @@ TEST(StepLoop, StopsWhenCancelled) {
 TEST(StepLoop, ChecksWithinALargeStep) {
   StepLoop loop = Loop(1, 2, 4800, 2);
   loop.macs = 100e9;
-  for (const StepSplit split : {StepSplit::kNone, StepSplit::kRows}) {
+  for (const StepSplit split : kSplits) {
     for (const int threads : {1, 3}) {
       HostOptions options;
       options.num_threads = threads;
@@ -287,6 +287,28 @@ TEST(StepLoop, AFewStepsOfOneRowWakeNoWorker) {
   EXPECT_EQ(split(1, 4 * 512 * 512), StepSplit::kUnits);
   EXPECT_EQ(split(1, 4 * 128 * 128, true), StepSplit::kNone);
   EXPECT_EQ(split(1, 4 * 256 * 256, true), StepSplit::kUnits);
+}
+
+// As many workers share a single step as it is worth, and more of those that
+// need not be woken. Each has a panel at least.
+TEST(StepLoop, ASingleStepIsSharedByItsWork) {
+  StepLoop loop = Loop(1, 1, 1, 32);
+  loop.macs = 4 * 512 * 512;
+  loop.input_weights = loop.macs;
+  EXPECT_EQ(loop.SingleStepMacs(), 5 * loop.macs);
+  EXPECT_EQ(cpu::PiecesWorth(loop, false), 6);
+  EXPECT_EQ(cpu::PiecesWorth(loop, true), 14);
+  loop.steps = 2;
+  EXPECT_GT(cpu::PiecesWorth(loop, false), 1 << 20);
+  loop.steps = 1;
+  EXPECT_EQ(cpu::ChooseSplit(loop, 64, false), StepSplit::kUnits);
+  loop.panels = 1;
+  EXPECT_EQ(cpu::ChooseSplit(loop, 64, false), StepSplit::kNone);
+  // Few panels for many rows.
+  loop = Loop(1, 1, 1024, 4);
+  loop.macs = 1024 * 4 * 64 * 64;
+  EXPECT_EQ(cpu::ChooseSplit(loop, 2, false), StepSplit::kUnits);
+  EXPECT_EQ(cpu::ChooseSplit(loop, 16, false), StepSplit::kRows);
 }
 
 // The shapes with which sequences are tested on many threads cover each split,

@@ -5,7 +5,8 @@
 //   for the steps to begin with. Each weight is read once for many rows.
 // - fused: the tile that a step multiplies with the state begins with its rows
 //   of x, and nothing is stored. Saves memory and passes over it, but a step
-//   reads w_x as it reads w_h; good for all but the fewest rows.
+//   reads w_x as it reads w_h; good for all but the fewest rows, and for a call
+//   of a single step.
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_INPUT_GEMM_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_INPUT_GEMM_H_
