@@ -33,7 +33,12 @@ def mask_count(cell: Any) -> int:
 
 
 def apply(
-    cell: Any, sequences: tf.Tensor, state: tf.Tensor, training: Any, drops_at_one: bool
+    cell: Any,
+    sequences: tf.Tensor,
+    state: tf.Tensor,
+    training: Any,
+    drops_at_one: bool,
+    masks_of_cell: bool = False,
 ) -> Dropped:
     """Applies the dropout of inputs and draws the masks of the recurrent dropout.
 
@@ -46,6 +51,7 @@ def apply(
       state: the first initial state, [B, H], or [1, H] for all rows.
       training: whether the dropouts act.
       drops_at_one: whether Keras' cell drops everything at a rate of 1; most then drop nothing.
+      masks_of_cell: whether Keras has drawn the masks already, which are those that the cell holds.
     """
     x = _fusing.in_dtype(sequences, cell.compute_dtype)
     w_x = _fusing.weight_in_dtype(cell.kernel, cell.compute_dtype)
@@ -53,19 +59,23 @@ def apply(
     if not any(rates):
         return Dropped(x, w_x, None)
     if not training:
-        for rate in rates:
+        for rate in () if masks_of_cell else rates:
             _skip_masks(cell, rate)
         return Dropped(x, w_x, None)
+    acts = [0.0 < rate < 1.0 or (rate == 1.0 and drops_at_one) for rate in rates]
     batch = tensors.dim(x, 0, 3)
-    input_masks, state_masks = (
-        _draw_masks(cell, rate, shape, x.dtype)
-        if 0.0 < rate < 1.0 or (rate == 1.0 and drops_at_one)
-        else None
-        for rate, shape in (
-            (rates[0], [batch, tensors.dim(x, 2, 3)]),
-            (rates[1], [tensors.dim(state, axis, 2) for axis in (0, 1)]),
+    if masks_of_cell:
+        input_masks = as_list(cell.get_dropout_mask(x[:, 0])) if acts[0] else None
+        state_masks = as_list(cell.get_recurrent_dropout_mask(state)) if acts[1] else None
+    else:
+        shapes = (
+            [batch, tensors.dim(x, 2, 3)],
+            [tensors.dim(state, axis, 2) for axis in (0, 1)],
         )
-    )
+        input_masks, state_masks = (
+            _draw_masks(cell, rate, shape, x.dtype) if acted else None
+            for rate, shape, acted in zip(rates, shapes, acts, strict=True)
+        )
     if state_masks is not None and tensors.known_dim(state, 0) == 1 and batch != 1:
         state_masks = [tf.broadcast_to(mask, [batch, state.shape[1]]) for mask in state_masks]
     if input_masks is not None:
@@ -97,6 +107,11 @@ def dropped(
         tf.tensordot(x * mask, w, axes=1) for mask, w in zip(input_masks, columns, strict=True)
     ]
     return Dropped(tf.concat(gates, axis=-1), None, factors)
+
+
+def as_list(masks: Any) -> list[tf.Tensor] | None:
+    """The masks that a Keras cell holds, which are one tensor, or one for each gate, or None."""
+    return masks if masks is None or isinstance(masks, list) else [masks]
 
 
 def _draw_masks(cell: Any, rate: float, shape: list, dtype: tf.DType) -> list[tf.Tensor]:

@@ -10,7 +10,7 @@ import contextlib
 import contextvars
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -170,13 +170,13 @@ def weights_fingerprint(layer: Any, spec: LayerSpec) -> str:
         return frozen.fingerprints_of(lambda: spec.run_op(cell, x, w_x, states, {}))
 
 
-def _check_features(layer: Any, sequences: tf.Tensor) -> None:
-    """Refuses inputs of another width than the layer was built for.
+def check_features(layer: Any, cell: Any, sequences: tf.Tensor) -> None:
+    """Refuses inputs of another width than the layer, with this cell for them, was built for.
 
     Raises:
       ValueError: the width is known and is another one.
     """
-    given, wanted = tensors.known_dim(sequences, 2), layer.cell.kernel.shape[0]
+    given, wanted = tensors.known_dim(sequences, 2), cell.kernel.shape[0]
     if given is not None and given != wanted:
         raise ValueError(
             f'Layer "{layer.name}" was built for {wanted} input features, got {given}: inputs of '
@@ -232,25 +232,19 @@ def call(
     Raises:
       ValueError: the sequences do not have the layer's number of features, or are complex.
     """
-    cell = layer.cell
     sequences = tensors.as_tensor(sequences)  # of a keras.Variable too
-    _check_features(layer, sequences)
+    check_features(layer, layer.cell, sequences)
     states, zero_states = _initial_states(layer, spec, sequences, initial_state)
-    mask = _as_bool(mask, sequences)
-    dropped = _dropout.apply(cell, sequences, states[0], training, spec.drops_at_one)
-    steps = [tensors.dim(sequences, axis, 3) for axis in (0, 1)]
-    options = op_options(
-        dropped.state_factors,
-        _zoneout.draws_or_rates(cell, training, steps),
-        mask=mask,
-        go_backwards=bool(layer.go_backwards),
-    )
-    if getattr(layer, "recompute", False):  # not of Keras' layers
-        options["recompute"] = layer.recompute
-    states = [_for_each_row(state, sequences) for state in states]
+    mask = as_bool(mask, sequences)
     attrs = vars(layer).get("_frozen")
     with frozen.scope(attrs) if attrs else contextlib.nullcontext():
-        outputs, states = spec.run_op(cell, dropped.x, dropped.w_x, states, options)
+        outputs, states = run(
+            layer,
+            layer.cell,
+            spec,
+            Inputs(sequences, states, mask, training),
+            recompute=getattr(layer, "recompute", False),  # not of Keras' layers
+        )
     if layer.return_sequences:
         output = keras_rules.all_outputs(layer, outputs, mask, zero_states)
     else:
@@ -263,6 +257,60 @@ def call(
     if not layer.return_state:
         return output
     return output, *(_fusing.in_dtype(state, layer.compute_dtype) for state in states)
+
+
+class Inputs(NamedTuple):
+    """What a cell's op reads.
+
+    sequences: [B, T, I].
+    states: the initial ones, [B, H], or [1, H] for all rows.
+    mask: bool, [B, T], or None.
+    training: whether the dropouts act.
+    """
+
+    sequences: tf.Tensor
+    states: Sequence[tf.Tensor]
+    mask: tf.Tensor | None
+    training: Any
+
+
+def run(
+    layer: Any,
+    cell: Any,
+    spec: LayerSpec,
+    inputs: Inputs,
+    *,
+    masks_of_cell: bool = False,
+    recompute: bool | int = False,
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Computes a sequence with one op: the dropouts, then the op.
+
+    Args:
+      layer: a Keras layer, for `go_backwards`.
+      cell: the cell, which the op must support.
+      spec: that of the cell.
+      inputs: what the op reads.
+      masks_of_cell: whether the cell holds its dropout masks already.
+      recompute: as of the layers.
+
+    Returns:
+      The outputs in the order of the inputs, [B, T, H], and the last states.
+    """
+    x, states, mask, training = inputs
+    dropped = _dropout.apply(
+        cell, x, states[0], training, spec.drops_at_one, masks_of_cell=masks_of_cell
+    )
+    steps = [tensors.dim(x, axis, 3) for axis in (0, 1)]
+    options = op_options(
+        dropped.state_factors,
+        _zoneout.draws_or_rates(cell, training, steps),
+        mask=mask,
+        go_backwards=bool(layer.go_backwards),
+    )
+    if recompute:
+        options["recompute"] = recompute
+    states = [_for_each_row(state, x) for state in states]
+    return spec.run_op(cell, dropped.x, dropped.w_x, states, options)
 
 
 def op_options(
@@ -312,7 +360,7 @@ def _initial_states(
 # ---- masks
 
 
-def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
+def as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
     """The mask in the form of the ops, bool [B, T], from any form that Keras' layers accept."""
     if keras.tree.is_nested(mask):
         mask = mask[0]

@@ -66,7 +66,7 @@ class FusedCell:
         """What the op reads after the dropouts; x is [B, I]."""
         w_x = _fusing.weight_in_dtype(self.kernel, self.compute_dtype)
         # There is one mask of the inputs, or with implementation 1 one for each gate.
-        x_masks, h_masks = (_as_list(masks) for masks in self._masks(x, h_prev, training))
+        x_masks, h_masks = (_dropout.as_list(masks) for masks in self._masks(x, h_prev, training))
         return _dropout.dropped(x, w_x, x_masks, h_masks)
 
     def _masks(self, x: tf.Tensor, h_prev: tf.Tensor, training: Any) -> tuple[Any, Any]:
@@ -79,7 +79,3 @@ class FusedCell:
             super().get_dropout_mask(x) if drops[0] else None,
             super().get_recurrent_dropout_mask(h_prev) if drops[1] else None,
         )
-
-
-def _as_list(masks: Any) -> list[tf.Tensor] | None:
-    return masks if masks is None or isinstance(masks, list) else [masks]
