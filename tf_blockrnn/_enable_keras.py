@@ -1,9 +1,10 @@
 """The switch that lets plain Keras layers run on the fused ops.
 
 While it is on, `call` of `keras.layers.GRU`, `LSTM` and `SimpleRNN` is a function of this module,
-which asks for each call whether the op supports the layer; and `supports_jit` of these classes is
-a property. Both are attributes of the classes, so existing layers and subclasses have them too, and
-nothing of it is stored in a layer.
+which asks for each call whether the op supports the layer; and `supports_jit` of these classes and
+of `keras.layers.RNN` is a property. Both are attributes of the classes, so existing layers and
+subclasses have them too, and nothing of it is stored in a layer. The loop of `keras.layers.RNN`
+over Keras' own cells is one op for each cell, by `layers/_cell_loop.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from types import ModuleType
 from typing import Any
 
 _lock = threading.RLock()
-# What is to be set again: (class, name of the attribute, the value or _ABSENT).
-_replaced: list[tuple[type, str, Any]] = []
+# What is to be set again: (class or module, name of the attribute, the value or _ABSENT).
+_replaced: list[tuple[type | ModuleType, str, Any]] = []
 _ABSENT = object()
 _CALL = ("self", "sequences", "initial_state", "mask", "training")
 
@@ -33,11 +34,12 @@ def enable_keras() -> contextlib.AbstractContextManager:
     From now on `keras.layers.GRU`, `LSTM` and `SimpleRNN`, existing and new, in all models, in
     `Bidirectional` and in subclasses, compute a sequence by the op of the layer of the same name in
     `tf_blockrnn.layers`, under the same conditions, with the same results and dropout masks as
-    before. A configuration that the op does not support and a subclass with its own `inner_loop` or
-    cell fall back to Keras' own operations, with one warning for each class and reason;
-    `tf_blockrnn.report(model)` lists them. Models and weights stay plain Keras ones, and what
-    `save`, `save_weights`, `to_json` and `pickle` write is the same as without the switch: it loads
-    without this package.
+    before; and `keras.layers.RNN` over Keras' cells of these layers, or a stack of them, by one op
+    for each cell. A configuration that the op does not support and a subclass with its own
+    `inner_loop` or cell fall back to Keras' own operations, with one warning for each class and
+    reason; `tf_blockrnn.report(model)` lists them. Models and weights stay plain Keras ones, and
+    what `save`, `save_weights`, `to_json` and `pickle` write is the same as without the switch: it
+    loads without this package.
 
     `model.export` of Keras 3 is the exception, since a SavedModel has the traced operations: while
     the switch is on, it has the ops, and a warning says so. A program that loads the file has to
@@ -178,7 +180,7 @@ def _enable_keras3(required: bool) -> None:
             "set KERAS_BACKEND=tensorflow before keras is imported."
         )
     from tf_blockrnn import _keras_private, _model_functions
-    from tf_blockrnn.layers import _fused_call, gru, lstm, simple_rnn
+    from tf_blockrnn.layers import _cell_loop, _fused_call, gru, lstm, simple_rnn
 
     _keras_private.warn_if_untested(stacklevel=3)
     specs = [module.SPEC for module in (gru, lstm, simple_rnn)]
@@ -194,11 +196,14 @@ def _enable_keras3(required: bool) -> None:
             lambda layer, spec=spec: _fused_call.why_not_fused(layer, spec) is None
         )
         _replace(spec.keras_class, "supports_jit", jit)
+    jit = _keras_private.supports_jit(lambda layer: _cell_loop.why_not_fused(layer) is None)
+    _replace(keras.layers.RNN, "supports_jit", jit)
+    _replace(_cell_loop, "keras_cells", True)
     _replace(keras.Model, "export", _warning_export(keras.Model.export))
     _model_functions.watch(keras.Model, keras3_enabled)
 
 
-def _replace(owner: type, name: str, value: Any) -> None:
+def _replace(owner: type | ModuleType, name: str, value: Any) -> None:
     _replaced.append((owner, name, vars(owner).get(name, _ABSENT)))
     setattr(owner, name, value)
 

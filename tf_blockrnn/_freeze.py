@@ -18,7 +18,7 @@ from tf_blockrnn.layers._fused_layer import FusedLayer
 _PRECISIONS = ("float32", "bfloat16", "int8")
 # Terms of which int32 holds any sum.
 _MOST_INT8_DEPTH = (2**31 - 1) // 127**2
-_CELL = "it is a cell, whose op packs no weights"
+_CELL = "it is a cell, and layers alone are frozen"
 
 
 def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:

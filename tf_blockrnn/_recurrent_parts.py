@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import keras
 
 from tf_blockrnn import _fuse, _keras_private
-from tf_blockrnn.layers import _fused_call, _fusing, gru, lstm, simple_rnn
+from tf_blockrnn.layers import _cell_loop, _fused_call, _fusing, gru, lstm, simple_rnn
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer
 
 _SPECS = (gru.SPEC, lstm.SPEC, simple_rnn.SPEC)
 _PACKAGES = ("keras", "tf_keras", "tf_blockrnn")
+_SWITCHED_OFF = "tf_blockrnn.enable_keras() is off"
+_BY_STEPS = "Keras' operations compute the cell, step by step"
 
 
 class Judged(NamedTuple):
@@ -30,17 +32,14 @@ class Judged(NamedTuple):
 def recurrent(model: Any, library: Library) -> list[tuple[Any, str]]:
     """The recurrent layers and cells, each with its path, in the order of the model.
 
-    A cell has its own entry where a layer calls it step by step: in `keras.layers.RNN`. Other
-    layers stand for their cells.
+    A layer stands for its cells. A cell has its own entry where it runs on an op step by step, in a
+    `keras.layers.RNN` whose loop is Keras', and where no recurrent layer holds it.
     """
     parts = library.parts(model)
     stepped, inside = set(), set()
     for layer in (part for part, _ in parts if isinstance(part, library.layer_class)):
-        cells = getattr(layer.cell, "cells", [layer.cell])
-        inside |= {id(cell) for cell in cells}
-        steps = any(isinstance(cell, library.cell_classes) for cell in cells)
-        if library.spec_of(layer) is None and steps:
-            stepped |= {id(layer), *map(id, cells)}
+        inside |= {id(cell) for cell in getattr(layer.cell, "cells", [layer.cell])}
+        stepped |= {id(cell) for cell in library.stepped(layer)}
     places: dict[int, tuple[tuple[int, ...], str]] = {}
     found = []
     for number, (part, owner) in enumerate(parts):
@@ -48,12 +47,9 @@ def recurrent(model: Any, library: Library) -> list[tuple[Any, str]]:
         if owner is not None:
             place, path = (*place, number), f"{path}/{part.name}".lstrip("/")
         places[id(part)] = place, path
-        if isinstance(part, library.layer_class):
-            listed = id(part) not in stepped
-        else:
-            is_cell = isinstance(part, library.cell_classes)
-            listed = id(part) in stepped or (is_cell and id(part) not in inside)
-        if listed:
+        is_cell = isinstance(part, library.cell_classes)
+        by_itself = id(part) in stepped or (is_cell and id(part) not in inside)
+        if by_itself or isinstance(part, library.layer_class):
             found.append((place, part, path or part.name))
     found.sort(key=lambda each: each[0])
     return [(part, path) for _, part, path in found]
@@ -72,12 +68,11 @@ def switched(model: keras.Model) -> list[str]:
 
     Layers with a `call` of their own, of which it is not known, are included.
     """
-    library = Keras3(enabled=True)
+    on, off = Keras3(enabled=True), Keras3(enabled=False)
     return [
         path
-        for layer, path in recurrent(model, library)
-        if not isinstance(layer, (FusedLayer, FusedCell))
-        and library.judge(layer).fused is not False
+        for layer, path in recurrent(model, on)
+        if on.judge(layer).fused is not False and off.judge(layer).fused is False
     ]
 
 
@@ -101,6 +96,10 @@ class Library:
         """What the switch runs a layer with, or None."""
         raise NotImplementedError
 
+    def stepped(self, layer: Any) -> list[Any]:
+        """The cells of a layer that run on an op step by step."""
+        return []
+
     def judge(self, layer: Any) -> Judged:
         """Whether a layer or cell runs on the ops."""
         raise NotImplementedError
@@ -112,19 +111,9 @@ class Library:
         if reason:
             return _not_fused(reason)
         if not self.enabled:
-            off = "tf_blockrnn.enable_keras() is off"
-            return Judged(False, off, f"tf_blockrnn.enable_keras(){others}")
+            return Judged(False, _SWITCHED_OFF, f"tf_blockrnn.enable_keras(){others}")
         own = _own_call(layer, spec.keras_class)
         return Judged(None, f"{own}: fused where that calls Keras' own") if own else Judged(True)
-
-    def _a_step(self, cell: Any, others: str = "") -> Judged:
-        """Of a cell whose steps Keras' operations compute, and whose layer has an op."""
-        name, package = type(cell).__name__, _package(type(cell))
-        instead = f"{package}.layers.{name.removesuffix('Cell')} in place of RNN({name})"
-        if package != "tf_blockrnn" and not self.enabled:
-            instead += " and tf_blockrnn.enable_keras()"
-        reason = "Keras' operations compute this cell, step by step"
-        return Judged(False, reason, f"{instead}{others}")
 
 
 class Keras3(Library):
@@ -148,14 +137,43 @@ class Keras3(Library):
             if layer.why_not_fused or not own:
                 return _not_fused(layer.why_not_fused)
             return Judged(None, f"{own}: fused where that calls tf_blockrnn's")
-        spec, why_not_changed = self.spec_of(layer), _fuse.why_not_changed(layer)
-        others = "" if why_not_changed else ", or tf_blockrnn.fuse_model(model)"
+        spec = self.spec_of(layer)
         if spec is not None:
-            return self._by_switch(layer, spec, _fused_call.why_not_fused(layer, spec), others)
-        if _package(type(layer)) == "keras" and isinstance(layer, self.cell_classes):
-            return _not_fused(why_not_changed) if why_not_changed else self._a_step(layer, others)
-        ours = _package(type(layer)) == "tf_blockrnn"  # with layer normalisation
-        return self._a_step(layer) if ours else _no_op(layer)
+            reason = _fused_call.why_not_fused(layer, spec)
+            return self._by_switch(layer, spec, reason, _or_fuse_model([layer]))
+        if isinstance(layer, keras.layers.RNN):
+            return self._loop(layer)
+        return self._by_hand(layer) if _cell_loop.spec_of(layer) else _no_op(layer)
+
+    def stepped(self, layer: Any) -> list[Any]:
+        if self.spec_of(layer) or not _cell_loop.why_not_fused(layer, self.enabled):
+            return []
+        cells = _cell_loop.cells_of(layer)
+        return [cell for cell in cells if isinstance(cell, FusedCell) and cell.fused]
+
+    def _by_hand(self, cell: Any) -> Judged:
+        """Of a cell that no layer holds, which Keras' operations compute."""
+        reason = _cell_loop.why_no_op(cell)
+        if reason:
+            return _not_fused(reason)
+        is_keras = _package(type(cell)) == "keras"
+        switch = " and tf_blockrnn.enable_keras()" if is_keras and not self.enabled else ""
+        change = f"keras.layers.RNN({type(cell).__name__}){switch}"
+        return _not_fused(_fusing.Reason(_BY_STEPS, change + _or_fuse_model([cell])))
+
+    def _loop(self, layer: Any) -> Judged:
+        """Of a `keras.layers.RNN`, whose loop is one op for each cell unless there is a reason."""
+        cells = _cell_loop.cells_of(layer)
+        if all(_cell_loop.spec_of(cell) is None for cell in cells):
+            return _no_op(layer)
+        reason = _cell_loop.why_not_fused(layer, with_keras_cells=True)
+        if not reason and _cell_loop.why_not_fused(layer, with_keras_cells=self.enabled):
+            change = f"tf_blockrnn.enable_keras(){_or_fuse_model(cells)}"
+            reason = _fusing.Reason(_SWITCHED_OFF, change)
+        own = _own_call(layer, keras.layers.RNN)
+        if own and not reason:
+            return Judged(None, f"{own}: fused where that calls Keras' own")
+        return _not_fused(reason)
 
 
 class TFKeras(Library):
@@ -189,10 +207,21 @@ class TFKeras(Library):
     def judge(self, layer: Any) -> Judged:
         spec = self.spec_of(layer)
         if spec is None:
-            return self._a_step(layer) if type(layer) in self.cell_classes else _no_op(layer)
+            return self._by_steps(layer)
         judged = self._by_switch(layer, spec, self._switch.why_not_fused(layer, spec))
         reason = self._switch.why_not_trained(layer)
         return _not_fused(reason)._replace(fused=None) if judged.fused and reason else judged
+
+    def _by_steps(self, layer: Any) -> Judged:
+        """Of a cell, or of a layer that steps cells, which Keras' operations compute."""
+        cell = getattr(layer, "cell", layer)
+        cells = [each for each in getattr(cell, "cells", [cell]) if type(each) in self.cell_classes]
+        if not cells:
+            return _no_op(layer)
+        name = type(cells[0]).__name__
+        change = f"tf_keras.layers.{name.removesuffix('Cell')} in place of RNN({name})"
+        switch = "" if self.enabled else " and tf_blockrnn.enable_keras()"
+        return _not_fused(_fusing.Reason(_BY_STEPS, change + switch))
 
 
 def _package(cls: type) -> str:
@@ -206,6 +235,13 @@ def _own_call(layer: Any, theirs: type) -> str:
     owner = next(cls for cls in type(layer).__mro__ if "call" in vars(cls))
     known = owner is theirs or _package(owner) == "tf_blockrnn"
     return "" if known else f"{owner.__name__} has its own call"
+
+
+def _or_fuse_model(layers: list[Any]) -> str:
+    """What to add to a change, if `fuse_model` puts those of Keras among these on the ops too."""
+    plain = [layer for layer in layers if _package(type(layer)) == "keras"]
+    changes = plain and not any(map(_fuse.why_not_changed, plain))
+    return ", or tf_blockrnn.fuse_model(model)" if changes else ""
 
 
 def _not_fused(reason: str | None) -> Judged:

@@ -80,18 +80,30 @@ _OF_RNN = {
 }
 
 
-def _of_cell(make, kind: str, arguments: dict):
+class Stepped(keras.layers.RNN):
+    """Steps its cell in Keras' own loop: an `inner_loop` of a subclass is respected."""
+
+    def inner_loop(self, *args, **kwargs):
+        return super().inner_loop(*args, **kwargs)
+
+
+def _of_cell(make, kind: str, arguments: dict, layer: type = keras.layers.RNN):
     own = {name: value for name, value in arguments.items() if name not in _OF_RNN}
     rest = {name: arguments[name] for name in arguments.keys() & _OF_RNN}
-    return keras.layers.RNN(make(kind, cell=True, **own), dtype=arguments["dtype"], **rest)
+    return layer(make(kind, cell=True, **own), dtype=arguments["dtype"], **rest)
 
 
 def pair(
-    kind: str, dtype: str = "float32", shape=(BATCH, TIME, INPUT), cell: bool = False, **arguments
+    kind: str,
+    dtype: str = "float32",
+    shape=(BATCH, TIME, INPUT),
+    cell: bool | str = False,
+    **arguments,
 ) -> list:
     """Ours and Keras', built, with the same random weights; what `peer` holds is for Keras' only.
 
-    Two layers, or keras.layers.RNN over a cell of each. Keras' initializer of recurrent kernels
+    Two layers, or keras.layers.RNN over a cell of each: ours in one op, or with cell="stepped" in
+    one for each step. Keras' initializer of recurrent kernels
     knows no bfloat16, hence the zeros, set below.
     """
     for_peer = arguments.pop("peer", {})
@@ -99,7 +111,8 @@ def pair(
     if kind.startswith("RNN"):
         arguments.pop("implementation", None)  # Keras' SimpleRNN has but one.
     if cell:
-        both = [_of_cell(make, kind, arguments) for make in (make_ours, make_peer)]
+        layer = Stepped if cell == "stepped" else keras.layers.RNN
+        both = [_of_cell(make_ours, kind, arguments, layer), _of_cell(make_peer, kind, arguments)]
     else:
         both = [make_ours(kind, **arguments), make_peer(kind, **arguments, **for_peer)]
     share_weights(both, shape)
@@ -124,8 +137,9 @@ def values(layer, x, states=None, **call) -> list[tf.Tensor]:
     """
     # The layers cast, so that the states given get their gradients in the type they came in.
     x = tf.convert_to_tensor(x)
-    states = None if states is None else [tf.convert_to_tensor(state) for state in states]
-    watched = [x, *(states or [])]
+    if states is not None:
+        states = keras.tree.map_structure(tf.convert_to_tensor, states)
+    watched = [x, *keras.tree.flatten(states or [])]
     with tf.GradientTape() as tape:
         tape.watch(watched)
         outputs = keras.tree.flatten(layer(x, initial_state=states, **call))

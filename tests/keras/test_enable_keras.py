@@ -40,7 +40,8 @@ CLASSES = [getattr(keras.layers, name) for name in NAMES]
 
 def own_attributes():
     """What the switch replaces."""
-    return [(vars(cls)["call"], vars(cls).get("supports_jit")) for cls in CLASSES]
+    classes = (*CLASSES, keras.layers.RNN)
+    return [(vars(cls)["call"], vars(cls).get("supports_jit")) for cls in classes]
 
 
 OWN = own_attributes()

@@ -72,10 +72,11 @@ assert "tf_blockrnn" not in sys.modules
     np.testing.assert_allclose(eval(out.splitlines()[-1]), want, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["ours", "relu", "dense"])
+@pytest.mark.parametrize("kind", ["ours", "our cell", "relu", "dense"])
 def test_no_warning_where_the_switch_changes_nothing(tfb, tmp_path, kind):
     layer = {
         "ours": lambda: tfb.layers.GRU(4),  # whoever chose it knows
+        "our cell": lambda: keras.layers.RNN(tfb.layers.GRUCell(4)),
         "relu": lambda: keras.layers.GRU(4, activation="relu"),
         "dense": lambda: keras.layers.Dense(4),
     }[kind]()
@@ -84,7 +85,7 @@ def test_no_warning_where_the_switch_changes_nothing(tfb, tmp_path, kind):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", ".*falls back")
         model.export(tmp_path, verbose=False)
-    assert (b"BlockRNN" in content(tmp_path)) == (kind == "ours")
+    assert (b"BlockRNN" in content(tmp_path)) == ("our" in kind)
 
 
 def test_keras_own_export_is_back_after_the_switch(tfb):

@@ -185,11 +185,15 @@ def no_xla(tfb, monkeypatch):
 @pytest.mark.usefixtures("no_xla")
 @pytest.mark.filterwarnings("ignore:.*falls back")
 def test_compile_does_without_xla(tfb):
-    for layer in (make_ours("GRU"), keras.layers.RNN(tfb.layers.GRUCell(UNITS))):
+    cells = (tfb.layers.GRUCell(UNITS), tfb.layers.LayerNormGRUCell(UNITS))
+    plain = keras.layers.RNN(keras.layers.LSTMCell(UNITS))
+    for layer in (make_ours("GRU"), *map(keras.layers.RNN, cells), plain):
         model = _small(layer)
         with pytest.warns(UserWarning, match="support `jit_compile=True`"):
-            model.compile("sgd", "mse", jit_compile=True)
+            with tfb.enable_keras():
+                model.compile("sgd", "mse", jit_compile=True)
         assert model.jit_compile is False
+    assert plain.supports_jit is True
     model = _small(make_ours("GRU", activation="relu"))
     model.compile("sgd", "mse", jit_compile=True)
     assert model.jit_compile is True

@@ -36,7 +36,7 @@ def nodes_by_function(function, x):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_op_for_each_step(tf, kind):
-    ours, _ = pair(kind, cell=True, return_sequences=True)
+    ours, _ = pair(kind, cell="stepped", return_sequences=True)
     functions = nodes_by_function(tf.function(ours), tf.constant(sequence()))
     bodies = {name: ops for name, ops in functions.items() if name and OPS[kind] in ops}
     assert len(bodies) == 1
@@ -115,10 +115,11 @@ def test_weights_assigned_between_two_steps(tf, kind, graph, how):
     assert_same(*got, steps=8)
 
 
+@pytest.mark.parametrize("cell", [True, "stepped"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_loop_of_a_layer_in_a_loop_of_the_user(tf, kind):
+def test_loop_of_a_layer_in_a_loop_of_the_user(tf, kind, cell):
     """Weights that are assigned between two calls of keras.layers.RNN, in one graph."""
-    ours, peer = pair(kind, cell=True)
+    ours, peer = pair(kind, cell=cell)
     x = tf.constant(sequence())
 
     def run(layer):

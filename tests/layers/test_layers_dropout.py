@@ -41,7 +41,7 @@ def dropping_pair(kind, dropout, recurrent, **arguments):
 @pytest.mark.types
 @pytest.mark.parametrize(
     ("kind", "rates", "dtype", "options", "cell"),
-    covering.pairwise(KINDS, RATES, DTYPES, OPTIONS, [False, True]),
+    covering.pairwise(KINDS, RATES, DTYPES, OPTIONS, [False, True, "stepped"]),
 )
 def test_equal_seeds_give_equal_numbers(tf, kind, rates, dtype, options, cell):
     needs_a_rate_of_one(*rates)

@@ -19,6 +19,7 @@ from helpers.layer_pairs import (
     REDUCTION,
     TIME,
     UNITS,
+    Stepped,
     assert_same,
     op_types,
     sequence,
@@ -200,12 +201,13 @@ def test_second_derivatives_are_those_of_keras_own_operations(tf, monkeypatch, v
 
 
 @pytest.mark.parametrize("activation", ["tanh", "softsign"])
+@pytest.mark.parametrize("loop", [keras.layers.RNN, Stepped])
 @variants
-def test_cells_have_the_numbers_of_the_layer(variant, activation):
-    """On ops for each step, and on Keras' own operations, which leave none of it out."""
+def test_cells_have_the_numbers_of_the_layer(variant, activation, loop):
+    """On an op, on ops for each step, and on Keras' own operations, which leave none of it out."""
     layer = make(variant, activation=activation)
     cell = unbuilt(variant, cell=True, activation=activation)
-    stepwise = keras.layers.RNN(cell, dtype="float64")
+    stepwise = loop(cell, dtype="float64")
     stepwise.build((BATCH, TIME, INPUT))
     stepwise.set_weights(layer.get_weights())
     assert layer.fused == (activation == "tanh")

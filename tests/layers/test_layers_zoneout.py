@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 from helpers.compare import bits
-from helpers.layer_pairs import MASK, make_ours, randomise, sequence
+from helpers.layer_pairs import MASK, Stepped, make_ours, randomise, sequence
 
 KINDS = ["GRU", "GRU-before", "LSTM"]
 all_kinds = pytest.mark.parametrize("kind", KINDS)
@@ -65,13 +65,14 @@ def test_training_keeps_a_share_of_each_state(kind, activation):
 
 @all_kinds
 def test_every_step_has_draws_of_its_own(tf, kind):
-    """Of the layer, and of its cell in a loop."""
+    """Of the layer, and of its cell in a loop that is one op and in one that is not."""
     layer = _made(kind, UNITS)
-    loop = keras.layers.RNN(
-        make_ours(kind, UNITS, cell=True, **_rates(kind)), return_sequences=True
+    loop, stepped = (
+        each(make_ours(kind, UNITS, cell=True, **_rates(kind)), return_sequences=True)
+        for each in (keras.layers.RNN, Stepped)
     )
     assert loop.cell.fused
-    for run in (layer, loop, tf.function(loop)):
+    for run in (layer, loop, tf.function(loop), stepped, tf.function(stepped)):
         outputs = np.asarray(run(_x(7), training=True))
         kept = outputs[:, 1:] == outputs[:, :-1]
         _assert_share(kept, RATE, "all steps")

@@ -15,7 +15,7 @@ from tf_blockrnn.layers import _fusing
 
 layers = tf_keras.layers
 SWITCH = "tf_blockrnn.enable_keras()"
-STEPS = "Keras' operations compute this cell, step by step"
+STEPS = "Keras' operations compute the cell, step by step"
 DRAWS = "draws its dropout masks anew at each step"
 
 
@@ -56,9 +56,8 @@ EXPECTED = {
     "frames/of_frames": (True, ""),
     "both/forward_lstm": (True, ""),
     "both/backward_lstm": (True, ""),
-    "stack/cells/a": (False, STEPS),
-    "stack/cells/b": (False, STEPS),
-    "steps/cell": (False, STEPS),
+    "stack": (False, STEPS),
+    "steps": (False, STEPS),
     "image": (False, "there is no op for the cell ConvLSTMCell"),
     "own": (None, "OwnCall has its own call"),
     "relu": (False, "activation is relu, the op has tanh"),

@@ -15,6 +15,10 @@ from tf_blockrnn import _registration
 _registration.load_all()  # before Keras imports TensorFlow, for an error that explains
 
 # ruff: noqa: E402
+from tf_blockrnn.layers import _cell_loop
+
+_cell_loop.install()  # before the modules below look at Keras' layers
+
 from tf_blockrnn.layers.gru import GRU
 from tf_blockrnn.layers.gru_cell import GRUCell
 from tf_blockrnn.layers.layer_norm_gru import LayerNormGRU, LayerNormGRUCell

@@ -63,9 +63,10 @@ sigmoid, a custom cell, `use_cudnn=True`, or a GPU where this build has no CUDA 
 layer then falls back to Keras' own operations and warns once; `layer.fused` and
 `layer.why_not_fused` report it. XLA compiles the op too (`jit_compile=True`).""",
     "cell_support": """\
-`dropout` and `recurrent_dropout` are supported by the op too. Activations other than tanh and
-sigmoid, or a GPU where this build has no CUDA are not: the cell then falls back to Keras' own
-operations and warns once; `cell.fused` and `cell.why_not_fused` report it.""",
+`keras.layers.RNN` over this cell, or over a stack of such cells, computes a sequence in one op for
+each cell. `dropout` and `recurrent_dropout` are supported by the op too. Activations other than
+tanh and sigmoid, or a GPU where this build has no CUDA are not: the cell then falls back to Keras'
+own operations and warns once; `cell.fused` and `cell.why_not_fused` report it.""",
     # Arguments of constructors.
     "peephole_arguments": """\
 use_peephole: whether the gates read the cell state through peepholes.

@@ -8,7 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from tf_blockrnn.layers import _fusing
+from tf_blockrnn import _keras_private
+from tf_blockrnn.layers import _fused_call, _fusing
 from tf_blockrnn.layers._extended_lstm_cell import gate_gemms
 
 
@@ -17,6 +18,15 @@ class NormalizedCell:
 
     _GATES: int
     _NORMS: tuple[str, ...]
+
+    _SPEC: _fused_call.LayerSpec
+
+    # The loop over the cell is an op, though a step alone is not.
+    supports_jit = _keras_private.supports_jit(
+        lambda cell: (
+            type(cell) in cell._SPEC.cells and _fused_call.why_no_step(cell, cell._SPEC) is None
+        )
+    )
 
     def __init__(
         self,

@@ -21,8 +21,8 @@ class LayerNormGRUCell(_layer_norm.NormalizedCell, keras.layers.GRUCell):
     {layer_norm_gru}
 
     Each norm is over all gates of a row. The weights after Keras' own are gamma and beta of
-    `kernel_norm` and `recurrent_norm`, each `[3 * units]`. The layer with this cell in one op is
-    `tf_blockrnn.layers.LayerNormGRU`.
+    `kernel_norm` and `recurrent_norm`, each `[3 * units]`. The layer with this cell is
+    `tf_blockrnn.layers.LayerNormGRU`; `keras.layers.RNN` over it computes a sequence in one op too.
 
     Args:
       units: H, the size of the state and the output.
@@ -92,6 +92,7 @@ SPEC = _fused_call.LayerSpec(
     run_op=_run_op,
     own_cell=LayerNormGRUCell,
 )
+LayerNormGRUCell._SPEC = SPEC
 
 
 @like_keras(keras.layers.GRU, without=("reset_after", "use_cudnn"))

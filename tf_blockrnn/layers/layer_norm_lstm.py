@@ -22,8 +22,9 @@ class LayerNormLSTMCell(_layer_norm.NormalizedCell, keras.layers.LSTMCell):
     The two norms of z are over all gates of a row. c, the state that the next step gets, is the
     normalised one; with `norm_output_only` it is the one before its norm. The weights after Keras'
     own are gamma and beta of `kernel_norm`, `recurrent_norm`, each `[4 * units]`, and `state_norm`,
-    `[units]`, as those of TensorFlow Addons' cell of this name. The layer with this cell in one op
-    is `tf_blockrnn.layers.LayerNormLSTM`.
+    `[units]`, as those of TensorFlow Addons' cell of this name. The layer with this cell
+    is `tf_blockrnn.layers.LayerNormLSTM`; `keras.layers.RNN` over it computes a sequence in one op
+    too.
 
     Args:
       units: H, the size of the states and the output.
@@ -93,6 +94,7 @@ SPEC = _fused_call.LayerSpec(
     run_op=_run_op,
     own_cell=LayerNormLSTMCell,
 )
+LayerNormLSTMCell._SPEC = SPEC
 
 
 @like_keras(keras.layers.LSTM, without=("use_cudnn",))

@@ -87,9 +87,10 @@ class SimpleRNNCell(FusedCell, keras.layers.SimpleRNNCell):
 
     {simple_rnn}
 
-    `dropout` and `recurrent_dropout` are supported by the op too. Activations other than tanh and
-    relu, or a GPU where this build has no CUDA are not: the cell then falls back to Keras' own
-    operations and warns once; `cell.fused` and `cell.why_not_fused` report it.
+    `keras.layers.RNN` over this cell, or over a stack of such cells, computes a sequence in one op
+    for each cell. `dropout` and `recurrent_dropout` are supported by the op too. Activations other
+    than tanh and relu, or a GPU where this build has no CUDA are not: the cell then falls back to
+    Keras' own operations and warns once; `cell.fused` and `cell.why_not_fused` report it.
 
     Args:
       units: H, the size of the state and the output.

@@ -16,7 +16,7 @@ import pytest
 from keras.src import layers as keras_src_layers
 
 import tf_blockrnn
-from tf_blockrnn.layers import _fused_call
+from tf_blockrnn.layers import _cell_loop, _fused_call
 
 NAMES = ("GRU", "LSTM", "SimpleRNN")
 
@@ -42,15 +42,18 @@ class Outcomes:
 
 
 def count_fused() -> collections.Counter:
-    """Counts the runs of the fused layers from now on, by class."""
+    """Counts the runs of the fused layers and loops from now on, by class."""
     counter = collections.Counter()
-    original = _fused_call.call
 
-    def call(layer, *args, **kwargs):
-        counter[type(layer).__name__] += 1
-        return original(layer, *args, **kwargs)
+    def counting(function):
+        def call(layer, *args, **kwargs):
+            counter[type(layer).__name__] += 1
+            return function(layer, *args, **kwargs)
 
-    _fused_call.call = call
+        return call
+
+    _fused_call.call = counting(_fused_call.call)
+    _cell_loop._loop = counting(_cell_loop._loop)
     return counter
 
 
