@@ -123,7 +123,7 @@ _EXEMPT = "SKIPPED_ORDER_INSENSITIVE_STATEFUL_OPS"
 
 
 def hide_from_autograph(function: Callable) -> None:
-    """Has a tf.function that AutoGraph converts call this function as it is, with all that it calls.
+    """Has AutoGraph leave a function as it is, with all that it calls.
 
     So AutoGraph neither takes a second to convert them nor warns that it cannot read a generated
     function's source. This is the mark that tf.autograph.experimental.do_not_convert leaves,
