@@ -104,9 +104,11 @@ def test_other_forms_of_arguments(kind):
     if kind != "LSTM":
         assert_same([ours(x, initial_state=states[0])], [peer(x, initial_state=states[0])])
     one_for_all = [state[:1] for state in states]
-    for rows in (x, x[:1]):
-        both = [values(layer, rows, one_for_all, mask=MASK[: len(rows)]) for layer in (ours, peer)]
-        assert_same(*both)
+    # Of the first row the gradient of the state nearly vanishes for tanh: what is left of a sum of
+    # terms a hundred times as large has the rounding errors of those.
+    for some in (slice(None), slice(2, 3)):
+        given = (x[some], one_for_all)
+        assert_same(*(values(layer, *given, mask=MASK[some]) for layer in (ours, peer)))
     integers = np.arange(BATCH * TIME * INPUT).reshape(BATCH, TIME, INPUT) % 3
     assert_same([ours(integers)], [peer(integers.astype("float32"))])
 
