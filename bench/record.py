@@ -48,6 +48,8 @@ def is_recorded(path: pathlib.Path, plan: timing.Plan, threads: int) -> bool:
     if not path.exists():
         return False
     result, now = tidy.read(path), machine.stamp(threads)
+    if now["commit"] is None or now["commit"].endswith("-dirty"):
+        return False
     same = ("commit", "cpu", "cores", "threads", "versions")
     return (
         not result["interrupted"]

@@ -123,6 +123,11 @@ class Peer:
 
     def _loop(self, cell: Any, case: Case) -> Callable[[Any], Any]:
         layer = keras.layers.RNN(cell, return_sequences=True)
+        if self._ours:
+            from tf_blockrnn.layers import _cell_loop
+
+            if why := _cell_loop.why_not_fused(layer):
+                raise RuntimeError(f"the loop does not run on the op: {why}")
         train = case.kind == "train"
         return lambda x: layer(self._tf.convert_to_tensor(x), training=train)
 

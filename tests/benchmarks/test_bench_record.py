@@ -12,6 +12,14 @@ import pytest
 from bench import machine, record, tidy, timing
 from bench import run as command
 
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    """As in a tree without changes."""
+    stamp = machine.stamp
+    monkeypatch.setattr(machine, "stamp", lambda threads: stamp(threads) | {"commit": "abc"})
+
+
 PLAN = timing.Plan(rounds=3, seconds=0.1)
 
 
@@ -68,7 +76,7 @@ def test_a_run_ends_where_the_machine_is_busy_or_it_is_interrupted(
     assert came["a"] == "measured" and came[second].startswith(reason)
 
 
-def test_a_result_counts_as_recorded_at_this_commit_and_plan_alone(tmp_path):
+def test_a_result_counts_as_recorded_at_this_commit_and_plan_alone(tmp_path, monkeypatch):
     path = tmp_path / "cells.json"
     assert not record.is_recorded(path, PLAN, 1)
     tidy.write(_result(), path)
@@ -78,6 +86,12 @@ def test_a_result_counts_as_recorded_at_this_commit_and_plan_alone(tmp_path):
     other = machine.stamp(1)
     for changes in ({"interrupted": True}, {"machine": other | {"commit": "another"}}):
         tidy.write(_result(**changes), path)
+        assert not record.is_recorded(path, PLAN, 1)
+    # Results of a tree with changes do not tell which.
+    for commit in ("abc-dirty", None):
+        changed = other | {"commit": commit}
+        monkeypatch.setattr(machine, "stamp", lambda threads, changed=changed: changed)
+        tidy.write(_result(machine=changed), path)
         assert not record.is_recorded(path, PLAN, 1)
 
 
@@ -111,7 +125,9 @@ def test_an_interrupt_reaches_the_bench_once_which_then_writes_its_rows(tmp_path
     program = tmp_path / "bench/__main__.py"
     program.parent.mkdir()
     program.write_text(
-        "import pathlib, time\n"
+        "import pathlib, signal, time\n"
+        # What runs in the background of a shell ignores it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "try:\n  pathlib.Path('began').touch(); time.sleep(60)\n"
         "except KeyboardInterrupt:\n  pathlib.Path('rows').touch()\n"
     )

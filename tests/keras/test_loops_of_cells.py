@@ -310,7 +310,7 @@ def _mixed():
 
 
 REFUSED = {
-    "custom cell": (_mixed, "own: there is no op for the cell Custom"),
+    "custom cell": (_mixed, "its cell 1: there is no op for the cell Custom"),
     "own inner_loop": (lambda: Stepped(_cell("GRU", True)), "its inner_loop is not Keras' own"),
     "inner_loop of the instance": (
         lambda: _patched(keras.layers.RNN(_cell("GRU", True)), "inner_loop"),
@@ -391,7 +391,7 @@ def test_keras_own_loop_is_back_after_the_switch(tfb, name):
 def test_warnings(tfb, monkeypatch):
     """One for each reason, where a cell of ours, or one of Keras' under the switch, has to step."""
     monkeypatch.setattr(_fusing, "_warned", set())
-    words = r"keras's RNN '\w+' falls back .*own: there is no op for the cell Custom.*report"
+    words = r"keras's RNN '\w+' falls back .*cell 1: there is no op for the cell Custom.*report"
     with pytest.warns(UserWarning, match=words):
         _mixed()(sequence())
     with tfb.enable_keras(), pytest.warns(UserWarning, match="RNN '.*falls back.*activation is"):
@@ -418,10 +418,33 @@ def test_keras_refusals_are_keras_own():
 
 
 def test_the_method_is_replaced_once_and_keras_own_is_within_reach():
+    from tf_blockrnn import layers
+
     now = keras.layers.RNN.inner_loop
-    try:
-        _cell_loop.install()
-        again = keras.layers.RNN.inner_loop
-        assert again.__wrapped__ is now.__wrapped__ and not hasattr(now.__wrapped__, "__wrapped__")
-    finally:
-        keras.layers.RNN.inner_loop = now
+    _cell_loop.install()
+    assert keras.layers.RNN.inner_loop is now and not hasattr(now.__wrapped__, "__wrapped__")
+    # It is recognized as Keras' own by layers that inherit it.
+    assert layers.SimpleRNN(2).fused
+
+
+def test_weights_of_a_cell_of_another_type_than_its_layer_are_not_rounded():
+    from tf_blockrnn import layers
+
+    cell = layers.SimpleRNNCell(1, activation="relu", dtype="float32")
+    layer = keras.layers.RNN(cell, dtype="mixed_bfloat16")
+    layer.build((1, 1, 1))
+    cell.set_weights([np.full([1, 1], 257.0), np.zeros([1, 1]), np.full([1], -256.0)])
+    with pytest.warns(UserWarning, match="compute in bfloat16 and float32"):
+        np.testing.assert_array_equal(layer(np.ones([1, 1, 1], "float32")), [[1.0]])
+
+
+def test_a_call_that_somebody_replaced_is_called(monkeypatch):
+    from tf_blockrnn import layers
+
+    layer = keras.layers.RNN(layers.GRUCell(2))
+    assert _cell_loop.why_not_fused(layer) is None
+    monkeypatch.setattr(
+        layers.GRUCell, "call", lambda self, x, states, training=False: (states[0] + 1, states)
+    )
+    assert _cell_loop.why_not_fused(layer) == "its method call was replaced"
+    np.testing.assert_array_equal(layer(np.ones([1, 3, 2], "float32")), [[1.0, 1.0]])

@@ -41,7 +41,7 @@ def install() -> None:
     """
     keras_loop = keras.layers.RNN.inner_loop
     if hasattr(keras_loop, "_is_of_tf_blockrnn"):
-        keras_loop = keras_loop.__wrapped__  # the module of the present one may be executed again
+        return  # layers that inherit it are recognized by this very function
     if tuple(inspect.signature(keras_loop).parameters) == _ARGUMENTS:
         keras.layers.RNN.inner_loop = _fused_or_keras(keras_loop)
 
@@ -63,7 +63,7 @@ def why_no_op(cell: Any) -> _fusing.Reason | None:
     spec = spec_of(cell)
     if spec is None:
         return _fusing.Reason(f"there is no op for the cell {type(cell).__name__}")
-    if "call" in vars(cell) or type(cell).call is not _KERAS_CALLS.get(type(cell), type(cell).call):
+    if "call" in vars(cell) or type(cell).call is not _calls()[type(cell)]:
         return _fusing.Reason("its method call was replaced")
     if cell.activity_regularizer is not None:
         return _fusing.Reason("Keras adds its activity_regularizer at each step")
@@ -78,22 +78,25 @@ def why_not_fused(layer: Any, with_keras_cells: bool | None = None) -> _fusing.R
     if not _has_keras_loop(layer):
         return _fusing.Reason("its inner_loop is not Keras' own")
     cells = cells_of(layer)
-    for cell in cells:
+    for number, cell in enumerate(cells):
         reason = why_no_op(cell)
         if not reason and type(cell) in _KERAS_CALLS:
             on = keras_cells if with_keras_cells is None else with_keras_cells
             switch = "tf_blockrnn.enable_keras()"
             reason = None if on else _fusing.Reason(f"{switch} is off", switch)
         if reason and len(cells) > 1:
-            name = getattr(cell, "name", type(cell).__name__)
-            return _fusing.Reason(f"{name}: {reason}", reason.change)
+            # By its number: names differ from model to model, and each would warn anew.
+            return _fusing.Reason(f"its cell {number}: {reason}", reason.change)
         if reason:
             return reason
     if getattr(layer.cell, "activity_regularizer", None) is not None:
         return _fusing.Reason("its cell has an activity_regularizer, which Keras adds at each step")
-    types = dict.fromkeys(each.compute_dtype for each in (layer.cell, *cells))
+    # Within the layer's call Keras casts weights to its type, and within a cell's to the cell's.
+    types = dict.fromkeys(each.compute_dtype for each in (layer, layer.cell, *cells))
     if len(types) > 1:
-        return _fusing.Reason(f"its cells compute in {' and '.join(types)}", "one dtype for all")
+        return _fusing.Reason(
+            f"it and its cells compute in {' and '.join(types)}", "one dtype for all"
+        )
     return None
 
 
@@ -110,6 +113,12 @@ def _specs() -> dict[type, LayerSpec]:
         layer_norm_lstm.LayerNormLSTMCell: layer_norm_lstm.SPEC,
     }
     return ours | {spec.cells[0]: spec for spec in (gru.SPEC, lstm.SPEC, simple_rnn.SPEC)}
+
+
+@functools.cache
+def _calls() -> dict[type, Callable]:
+    """Of the cells in `_specs`, to recognize a method that somebody has replaced."""
+    return {cell: cell.call for cell in _specs()} | _KERAS_CALLS
 
 
 def _has_keras_loop(layer: Any) -> bool:

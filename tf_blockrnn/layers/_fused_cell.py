@@ -1,8 +1,9 @@
 """Base of the fused cells: a Keras cell whose step is a call of a sequence op with one step.
 
-`keras.layers.RNN` and other code call a cell step by step. The sequence ops take Keras' weights as
-they are, so a step of a cell and a layer over a sequence run the same ops, and a cell keeps nothing
-between two calls that depends on its weights.
+Code of users calls a cell step by step, and so does `keras.layers.RNN` where its loop stays Keras'
+(`_cell_loop`). The sequence ops take Keras' weights as they are, so a step of a cell and a layer
+over a sequence run the same ops, and a cell keeps nothing between two calls that depends on its
+weights.
 """
 
 from typing import Any
