@@ -123,7 +123,7 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 raise
             raise explained from error
 
-    # Else the first call in a tf.function would convert all that it runs, which takes a second.
+    # Without it AutoGraph converts all functions below at the first trace, which takes a second.
     _tf_private.hide_from_autograph(call)
     return call
 

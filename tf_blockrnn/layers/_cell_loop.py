@@ -6,8 +6,8 @@ over a cell of this package, and while `tf_blockrnn.enable_keras` is on over one
 the op of the layer of the same equations; over `keras.layers.StackedRNNCells` of such cells, with
 one op for each cell. Every other loop is Keras' own.
 
-All else is done by `RNN.call`: initial states, errors, dropout masks, which the cells hold by then,
-casts and the assignment of states.
+`RNN.call` does the rest: initial states, errors, casts, the assignment of states, and the dropout
+masks, which are on the cells before `inner_loop` runs.
 """
 
 import functools
@@ -147,7 +147,7 @@ def _fused_or_keras(keras_loop: Callable) -> Callable:
 
 
 def _is_asked_for(layer: Any) -> bool:
-    """Whether one of the cells is to run on an op, and has not said before that it does not."""
+    """Whether one of the cells is to run on an op, and has not warned already that it does not."""
     return any(
         keras_cells if type(cell) in _KERAS_CALLS else getattr(cell, "fused", True)
         for cell in cells_of(layer)

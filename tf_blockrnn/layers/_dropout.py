@@ -1,8 +1,8 @@
 """The dropouts of a recurrent layer, with the masks that Keras itself would draw.
 
 The masks come from the cell's seed generator, in Keras' order and number, so equal seeds give equal
-numbers. Keras stores them on the cell, where another thread would find them; here they are local to
-the call.
+numbers. Keras stores them on the cell, where another thread would find them; those of a layer's
+call are local to it here. Only a loop over cells reads them from the cells, as Keras' loop does.
 """
 
 from collections.abc import Sequence

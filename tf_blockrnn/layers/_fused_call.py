@@ -3,7 +3,7 @@
 `why_not_fused` decides whether the op supports a layer, and `call` does what Keras' `RNN.call`
 does: initial states, dropouts, statefulness, the return value. Both take any Keras layer together
 with the `LayerSpec` of its class: the layers of this package use them, and plain Keras layers while
-`tf_blockrnn.enable_keras` is on.
+`tf_blockrnn.enable_keras` is on. `run`, the dropouts and the op, also serves loops over cells.
 """
 
 import contextlib
