@@ -101,7 +101,7 @@ QUESTIONS = (
         " `tf.raw_ops.BlockLSTMV2` and its Grad. Keras as for layers; PyTorch's modules; ONNX"
         " Runtime's LSTM and GRU nodes. The block op's GRU has the reset gate before the GEMM and"
         " is compared with nodes that have it there too. Of peak: the speed of the GEMMs relative"
-        " to a large GEMM on that machine. The JSON has sweeps of T, B and H too.",
+        " to a large GEMM on that machine.",
         (
             _ms("ours", "ours"),
             _over("Keras / ours", "keras", "keras_xla"),

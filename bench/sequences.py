@@ -18,9 +18,6 @@ from bench.peers import PEERS
 from bench.process import NoAnswer, PeerProcess
 from bench.shapes import Case
 
-# Sweeps show how the cost grows. Keras is left out: tracing its graphs takes seconds per shape.
-_SWEEP_PEERS = ("ours", "ours_block", "tf_raw", "torch", "onnxruntime")
-
 # The tolerance between peers of one form, relative to the norm: sums over hundreds of steps, and in
 # bfloat16 states and gradients that some libraries round at every step.
 _AGREE = {"float32": 1e-3, "bfloat16": 0.05, "int8": 0.05}
@@ -163,9 +160,7 @@ def run(
     pool = Pool(threads, log)
 
     def measure(case: Case, note: Callable[[str], None]) -> list[tidy.Row]:
-        sweep = case.group.startswith("sweep")
-        names = [p for p in peers if PEERS[p].does(case) and (not sweep or p in _SWEEP_PEERS)]
-        return _measure(pool, case, names, plan, note)
+        return _measure(pool, case, [p for p in peers if PEERS[p].does(case)], plan, note)
 
     try:
         result = tidy.new(bench, threads, plan)

@@ -45,7 +45,7 @@ def _cells(question: questions.Question, result: dict) -> list[dict[str, str]]:
 
 def test_a_ratio_is_of_the_fastest_other_over_ours_and_bold_where_we_are_slower():
     rows = [_row("ours", 10.0), _row("keras", 40.0), _row("keras_xla", 15.0), _row("torch", 8.0)]
-    (found,) = _cells(SEQUENCES, _result(*rows, _row("ours", 1.0, set="sweep-T")))
+    (found,) = _cells(SEQUENCES, _result(*rows, _row("ours", 1.0, set="of another question")))
     assert found["| B, T, I, H"] == "| LSTM inference 64, 10, 256, 256"
     assert found["ours, ms"] == "10.0" and found["Keras / ours"] == "1.50"
     assert found["PyTorch / ours"] == "**0.80**"

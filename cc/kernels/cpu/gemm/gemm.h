@@ -302,6 +302,67 @@ void PanelTask(const Gemm<T, kGates, W>& gemm,
   }
 }
 
+// Whether an epilogue does no more than store rows of sums: StoreTo(row) is
+// where, or nullptr if it adds them to something.
+template <class Epilogue, class = void>
+inline constexpr bool kStoresRows = false;
+template <class Epilogue>
+inline constexpr bool
+    kStoresRows<Epilogue, std::void_t<decltype(&Epilogue::StoreTo)>> = true;
+
+// out[m] = Σ_k a[m, k] · w[k], with a tile's bits, one run of units for each
+// row.
+template <int kRows, class C>
+EIGEN_DONT_INLINE void StoreShallowRows(const RowPointers<C, kRows>& a,
+                                        int64_t k, const C* w, int64_t ldw,
+                                        int64_t count, C* const* out) {
+  ForEachVector<C>(count, [&](int64_t j, auto lanes) {
+    Vec<C> sum[kRows];
+    BLOCKRNN_UNROLL
+    for (Vec<C>& s : sum) s = Vec<C>(0);
+    for (int64_t p = 0; p < k; ++p) {
+      Vec<C> weight = Load<C>(w + p * ldw + j, lanes);
+      if constexpr (kRows > 1) KeepInRegister(&weight);
+      BLOCKRNN_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        sum[m] = MulAdd(Vec<C>(a.row[m][p]), weight, sum[m]);
+      }
+    }
+    BLOCKRNN_UNROLL
+    for (int m = 0; m < kRows; ++m) Store(out[m] + j, sum[m], lanes);
+  });
+}
+
+// A task of a GEMM of few terms, whose time is that of writing the results:
+// they are stored from registers. Returns false where it does not apply.
+template <class T, int kGates, class W, class Epilogue>
+bool ShallowTask(const Gemm<T, kGates, W>& gemm, Range rows, int64_t unit,
+                 int64_t count, const Epilogue& epilogue) {
+  using C = ComputeType<T>;
+  // Deeper sums may be of pairs of bfloat16.
+  static_assert(Tuning::kShallowDepth <= Blocking::kUnroundedDepth);
+  if constexpr (kStoresRows<Epilogue> && kGates == 1 && std::is_same_v<W, C>) {
+    const auto& part = gemm.parts[0];
+    if (gemm.num_parts != 1 || part.k > Tuning::kShallowDepth ||
+        part.weights.transposed || epilogue.StoreTo(rows.begin) == nullptr) {
+      return false;
+    }
+    for (int64_t m = rows.begin; m < rows.end; m += kStreamTileRows) {
+      WithRows<kStreamTileRows>(rows.end - m, [&](auto tile_rows) {
+        C* out[tile_rows()];
+        for (int r = 0; r < tile_rows(); ++r) {
+          out[r] = epilogue.StoreTo(m + r) + unit;
+        }
+        StoreShallowRows<tile_rows()>(RowsFrom<tile_rows()>(part.a, m), part.k,
+                                      part.weights.w + unit, part.weights.ldw,
+                                      count, out);
+      });
+    }
+    return true;
+  }
+  return false;
+}
+
 template <class T, int kGates, class W, class Epilogue>
 void RunTask(const Gemm<T, kGates, W>& gemm, const Split& split, int64_t task,
              ComputeType<T>* sums, PanelElement<T>* packed,
@@ -313,10 +374,13 @@ void RunTask(const Gemm<T, kGates, W>& gemm, const Split& split, int64_t task,
     StreamTask(gemm, unit, count, sums, epilogue);
     return;
   }
+  const int64_t row = task % split.row_tasks * split.rows_per_task;
+  const int64_t rows = std::min(split.rows_per_task, gemm.rows - row);
+  if (ShallowTask(gemm, {row, row + rows}, unit, count, epilogue)) return;
   const auto run = [&](auto* panels) {
     PanelBlock<T, kGates, std::remove_pointer_t<decltype(panels)>> block;
-    block.row = task % split.row_tasks * split.rows_per_task;
-    block.rows = std::min(split.rows_per_task, gemm.rows - block.row);
+    block.row = row;
+    block.rows = rows;
     block.unit = unit;
     block.units = count;
     block.panels = CeilDiv(count, kPanelUnits<C, kGates>);

@@ -159,6 +159,9 @@ void StreamPart(const GemmOperands<C, W>& part, int64_t rows, int64_t column,
       });
     };
     int64_t j = 0;
+    if (rows == 1) {
+      for (; j + 8 <= count; j += 8) units(std::integral_constant<int, 8>(), j);
+    }
     for (; j + 4 <= count; j += 4) units(std::integral_constant<int, 4>(), j);
     for (; j < count; ++j) units(std::integral_constant<int, 1>(), j);
     return;

@@ -15,10 +15,17 @@
 
 namespace blockrnn::cpu {
 
-// Whether a loop of so many steps and rows streams weights of every kind: those
-// whose sums then have other bits, too.
+// Whether a loop of so many steps and rows streams weights whose sums then have
+// other bits.
 inline bool StreamsWeights(int64_t steps, int64_t rows) {
   return rows <= internal::kStreamTileRows && steps < Blocking::kStepsToPack;
+}
+
+// The same for weights whose sums have the same bits either way.
+inline bool StreamsPlainWeights(int64_t steps, int64_t rows) {
+  return StreamsWeights(steps, rows) ||
+         (rows <= Blocking::kStreamRows && steps < Blocking::kStepsToPack &&
+          steps * rows <= Tuning::kRowsToPackInSteps);
 }
 
 // Where the weights of a step are read.
@@ -46,13 +53,14 @@ inline bool UsesWeightsOnce(int64_t steps, StepSplit split) {
 // Those of weights of type T that are not frozen.
 template <class T>
 WeightUses UsesInCall(int64_t steps, int64_t rows, bool uses_once) {
-  if (StreamsWeights(steps, rows)) {
-    return {WeightUse::kStreamed, WeightUse::kStreamed};
-  }
-  if (!uses_once) return {};
-  const bool streams = rows <= Blocking::kStreamRows &&
-                       std::is_same_v<PanelElement<T>, ComputeType<T>>;
-  return {streams ? WeightUse::kStreamed : WeightUse::kOnce, WeightUse::kOnce};
+  constexpr bool kSameBits = std::is_same_v<PanelElement<T>, ComputeType<T>>;
+  const auto use = [&](bool streams) {
+    if (streams) return WeightUse::kStreamed;
+    return uses_once ? WeightUse::kOnce : WeightUse::kPacked;
+  };
+  const bool streams = StreamsWeights(steps, rows);
+  return {use(kSameBits ? StreamsPlainWeights(steps, rows) : streams),
+          use(streams)};
 }
 
 // How a cell packs its weights.

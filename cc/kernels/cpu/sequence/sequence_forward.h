@@ -326,6 +326,7 @@ class SequenceForward {
                        !StreamsWeights(rows_.steps(), rows_.batch()))) {
       return {WeightUse::kPacked, WeightUse::kStreamed};
     }
+    if (args_.frozen != nullptr && !short_rows) return {};
     // With recurrent dropout each gate has rows of its own.
     if (factors_ && !short_rows && UsesOnce()) {
       return {WeightUse::kOnce, WeightUse::kOnce};

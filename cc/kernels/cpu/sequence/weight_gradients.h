@@ -114,6 +114,31 @@ struct RowSum {
   C* bias = nullptr;  // [width], from the row of ones; or nullptr
 };
 
+// Stores the sums, or adds them to those of earlier blocks.
+template <class C>
+struct StoreSums {
+  RowSum<C> sum;
+  int64_t first;  // row of the left that the GEMM begins with
+  bool add;
+
+  C* To(int64_t row) const {
+    row += first;
+    return row < sum.left ? sum.grad + row * sum.ld_grad : sum.bias;
+  }
+  C* StoreTo(int64_t row) const { return add ? nullptr : To(row); }
+
+  void operator()(const GateTile<C>& tile) const {
+    tile.ForEachRow([&](const GateRun<C>& run) {
+      C* const to = To(run.row) + run.unit;
+      if (add) {
+        AddRow(run.gates, run.count, to);
+      } else {
+        CopyRow(run.gates, run.count, to);
+      }
+    });
+  }
+};
+
 // In a call whose storage type is T.
 template <class T, class C = ComputeType<T>>
 auto SumOverRows(const SummedRows& rows, const RowSum<C>& sum) {
@@ -129,17 +154,7 @@ auto SumOverRows(const SummedRows& rows, const RowSum<C>& sum) {
     gemm.parts[0] = {
         {sum.left_t + first * stride, stride}, rows.count, sum.right};
   }
-  const auto store =
-      RowByRow([sum, first, add = rows.add](const GateRun<C>& run) {
-        const int64_t row = first + run.row;
-        C* to = row < sum.left ? sum.grad + row * sum.ld_grad : sum.bias;
-        if (add) {
-          AddRow(run.gates, run.count, to + run.unit);
-        } else {
-          CopyRow(run.gates, run.count, to + run.unit);
-        }
-      });
-  return GemmWithEpilogue{gemm, store};
+  return GemmWithEpilogue{gemm, StoreSums<C>{sum, first, rows.add}};
 }
 
 // The left operands of the GEMMs of a block's gradients: its rows of x, and the
