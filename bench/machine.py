@@ -17,7 +17,7 @@ _FLAGS = (
     "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16",
     "asimd", "asimdhp", "sve", "sve2", "bf16", "i8mm",
 )  # fmt: skip
-# The highest load of a machine without other work.
+# The highest load of a machine without other work, in busy processors.
 QUIET_LOAD = 0.5
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "torch", "onnxruntime", "onnx")
 
@@ -93,9 +93,28 @@ def commit(root: pathlib.Path) -> str | None:
     return None
 
 
-def load() -> float:
-    """The average number of runnable processes over the last minute: the machine's other work."""
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else float("nan")
+def _processor_seconds() -> tuple[float, float]:
+    """Of all processors so far: the seconds in which one was busy, or taken away, and all (Linux)."""
+    line, _, _ = pathlib.Path("/proc/stat").read_text(encoding="utf-8").partition("\n")
+    # user, nice, system, idle, iowait, irq, softirq, steal
+    ticks = [int(word) for word in line.split()[1:9]]
+    each = 1 / os.sysconf("SC_CLK_TCK")
+    return (sum(ticks) - ticks[3] - ticks[4]) * each, sum(ticks) * each
+
+
+def load(seconds: float = 0.5) -> float:
+    """The mean number of busy processors during so many seconds: the machine's other work.
+
+    Not the system's load average, which for minutes has the bench before in it, and nothing of what
+    other virtual machines take. NaN where it is not known.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        busy, total = _processor_seconds()
+        time.sleep(seconds)
+        busy_then, total_then = _processor_seconds()
+        share = (busy_then - busy) / max(total_then - total, 1e-9)
+        return round(share * (os.cpu_count() or 1), 2)
+    return float("nan")
 
 
 def stamp(threads: int) -> dict[str, object]:
@@ -129,16 +148,19 @@ def warn_if_busy() -> None:
 
 
 def wait_until_quiet(seconds: float) -> str:
-    """Waits for the load to fall, such as that of a previous bench, but no longer than that.
+    """Waits for the load to fall, such as that of a build, but no longer than that.
 
     Returns why the machine is not quiet, or "" if it is.
     """
     end = time.monotonic() + seconds
-    if load() > QUIET_LOAD:
-        print(f"waiting for the load to fall, {seconds:g} s at most", file=sys.stderr, flush=True)
-    while load() > QUIET_LOAD:
+    waits = False
+    while (now := load()) > QUIET_LOAD:
         if time.monotonic() >= end:
-            return f"the load is {load()}, above {QUIET_LOAD}; busy: {', '.join(busiest())}"
+            return f"the load is {now}, above {QUIET_LOAD}; busy: {', '.join(busiest())}"
+        if not waits:
+            waits = True
+            text = f"waiting for the load to fall, {seconds:g} s at most"
+            print(text, file=sys.stderr, flush=True)
         time.sleep(min(5.0, max(0.0, end - time.monotonic())))
     return ""
 

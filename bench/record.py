@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bench import machine, provenance, tidy, timing
 
-# Besides the time of a plan, in seconds: of each contender of a case, to trace and compile; of
-# fresh processes; and of the load to fall between two benches.
-_TO_PREPARE = 1.5
+# Besides the time of a plan, in seconds: of each contender of a case, to trace and compile; and of
+# fresh processes.
+_TO_PREPARE = 1.0
 _IN_PROCESSES = {"memory": 10.0, "recompute": 10.0, "first_calls": 30.0}
-_BETWEEN = 90.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +79,7 @@ def _measure(job: Job) -> int:
 
 
 def _left(jobs: Sequence[Job]) -> float:
-    return sum(job.seconds for job in jobs) + _BETWEEN * max(0, len(jobs) - 1)
+    return sum(job.seconds for job in jobs)
 
 
 def run(
