@@ -37,7 +37,7 @@ def estimate(bench: str, contenders: int, plan: timing.Plan, path: pathlib.Path)
     contenders: their number in all cases together.
     """
     earlier = tidy.read(path) if path.exists() else {}
-    if "seconds" in earlier and earlier["plan"] == dataclasses.asdict(plan):
+    if "seconds" in earlier and earlier.get("plan") == dataclasses.asdict(plan):
         return earlier["seconds"]
     return contenders * (plan.seconds + _TO_PREPARE + _IN_PROCESSES.get(bench, 0.0))
 
@@ -52,7 +52,7 @@ def is_recorded(path: pathlib.Path, plan: timing.Plan, threads: int) -> bool:
     same = ("commit", "cpu", "cores", "threads", "versions")
     return (
         not result["interrupted"]
-        and result["plan"] == dataclasses.asdict(plan)
+        and result.get("plan") == dataclasses.asdict(plan)
         and all(result["machine"][key] == now[key] for key in same)
     )
 
