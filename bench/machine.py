@@ -93,16 +93,16 @@ def commit(root: pathlib.Path) -> str | None:
     return None
 
 
-def _processor_seconds() -> tuple[float, float]:
+def _processor_seconds(stat: pathlib.Path = pathlib.Path("/proc/stat")) -> tuple[float, float]:
     """Of all processors so far: the seconds in which one was busy, or taken away, and all (Linux)."""
-    line, _, _ = pathlib.Path("/proc/stat").read_text(encoding="utf-8").partition("\n")
+    line, _, _ = stat.read_text(encoding="utf-8").partition("\n")
     # user, nice, system, idle, iowait, irq, softirq, steal
     ticks = [int(word) for word in line.split()[1:9]]
     each = 1 / os.sysconf("SC_CLK_TCK")
     return (sum(ticks) - ticks[3] - ticks[4]) * each, sum(ticks) * each
 
 
-def load(seconds: float = 0.5) -> float:
+def load(seconds: float = 2.0) -> float:
     """The mean number of busy processors during so many seconds: the machine's other work.
 
     Not the system's load average, which for minutes has the bench before in it, and nothing of what
@@ -113,12 +113,13 @@ def load(seconds: float = 0.5) -> float:
         time.sleep(seconds)
         busy_then, total_then = _processor_seconds()
         share = (busy_then - busy) / max(total_then - total, 1e-9)
-        return round(share * (os.cpu_count() or 1), 2)
+        # The counts of idle processors may fall a little.
+        return round(min(max(share, 0.0), 1.0) * (os.cpu_count() or 1), 2)
     return float("nan")
 
 
 def stamp(threads: int) -> dict[str, object]:
-    """Processor, instruction sets, caches, versions, threads and the current load."""
+    """Processor, instruction sets, caches, versions and threads."""
     info = _cpuinfo()
     have = set(info.get("flags", info.get("Features", "")).split())
     return {
@@ -136,15 +137,15 @@ def stamp(threads: int) -> dict[str, object]:
         "virtual": "hypervisor" in have,
         "versions": versions(),
         "commit": commit(pathlib.Path(__file__).resolve().parent.parent),
-        "load_at_start": load(),
     }
 
 
-def warn_if_busy() -> None:
-    """Prints a note when the machine has other work: such numbers should not be published."""
+def load_with_note() -> float:
+    """The load, with a note if there is other work: such numbers should not be published."""
     now = load()
     if now > QUIET_LOAD:
         print(f"note: the machine is busy (load {now}); the times below are noisy", file=sys.stderr)
+    return now
 
 
 def wait_until_quiet(seconds: float) -> str:

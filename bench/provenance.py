@@ -64,14 +64,12 @@ def noise(result: dict[str, Any]) -> Noise:
     signs: list[str] = []
     unknown = []
     m = result["machine"]
-    # The bench itself keeps its threads busy, so the load at the end may be that. Times of a GPU
-    # do not depend on the host's load.
-    limits = (("start", QUIET_LOAD), ("end", m["threads"] + QUIET_LOAD))
-    for when, most in () if "gpu" in result else limits:
+    # Times of a GPU do not depend on the host's load.
+    for when in () if "gpu" in result else ("start", "end"):
         load = m.get(f"load_at_{when}")
-        if load is None or load != load:  # a system without load averages records NaN
+        if load is None or load != load:  # a system that does not tell records NaN
             unknown.append(f"load at the {when}")
-        elif load > most:
+        elif load > QUIET_LOAD:
             signs.append(f"its load was {load:g} at the {when} ({m['cores']} cores)")
     spread = typical_spread(result)
     if spread is None:

@@ -22,11 +22,10 @@ Row = dict[str, Any]
 
 def new(bench: str, threads: int, plan: timing.Plan) -> dict[str, Any]:
     """A result without rows, stamped with the machine and its present load."""
-    machine.warn_if_busy()
     return {
         "schema": 2,
         "bench": bench,
-        "machine": machine.stamp(threads),
+        "machine": machine.stamp(threads) | {"load_at_start": machine.load_with_note()},
         "plan": dataclasses.asdict(plan),
         "interrupted": False,
         "rows": [],

@@ -151,7 +151,7 @@ def main() -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    stamp = machine.stamp(threads=1)
+    stamp = machine.stamp(threads=1) | {"load_at_start": machine.load()}
     for name in ("cpu", "cpu_family_model_stepping", "cores", "load_at_start", "versions"):
         print(f"{name}: {stamp[name]}")
     for frames in (1, 512):

@@ -76,7 +76,7 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
         "bench": f"soak {args.name}",
         "contender": "peer" if args.peer else "ours",
         "plan": {"minutes": args.minutes, "rounds": args.rounds, "short": args.short},
-        "machine": machine.stamp(_THREADS),
+        "machine": machine.stamp(_THREADS) | {"load_at_start": machine.load()},
     }
     work = soak.make(args.name, threads=_THREADS, **options)
     # TensorFlow's GEMMs may have other bits in one thread.

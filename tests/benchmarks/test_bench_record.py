@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import subprocess
 import time
@@ -58,7 +59,7 @@ def test_each_bench_runs_unless_it_is_recorded_and_says_how_long_all_takes(
     came = record.run(jobs, ["b"], lambda: "")
     assert measured == ["a", "fails"]
     told = capsys.readouterr().err
-    assert "2 of 3 benches, about 4 min\n[1/2] a: about 2 min; 0 min spent, about 4 min" in told
+    assert "2 of 3 benches, about 3 min\n[1/2] a: about 2 min; 0 min spent, about 3 min" in told
     lines = record.report(jobs, came)
     assert lines[0].startswith("a: measured. The machine was not quiet in this run: its load was")
     assert lines[1] == "fails: failed, exit code 3."
@@ -83,6 +84,10 @@ def test_a_result_counts_as_recorded_at_this_commit_and_plan_alone(tmp_path, mon
     assert record.is_recorded(path, PLAN, 1)
     assert not record.is_recorded(path, timing.Plan(), 1)
     assert not record.is_recorded(path, PLAN, 2)
+    without = {key: value for key, value in _result(seconds=7).items() if key != "plan"}
+    tidy.write(without, path)
+    assert not record.is_recorded(path, PLAN, 1)
+    assert record.estimate("cells", 10, PLAN, path) > 7
     other = machine.stamp(1)
     for changes in ({"interrupted": True}, {"machine": other | {"commit": "another"}}):
         tidy.write(_result(**changes), path)
@@ -149,6 +154,24 @@ def test_an_interrupt_reaches_the_bench_once_which_then_writes_its_rows(tmp_path
     with pytest.raises(KeyboardInterrupt):
         record._measure(job)
     assert (tmp_path / "rows").exists()
+
+
+def test_the_load_is_the_number_of_processors_that_are_busy_now(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(machine.time, "sleep", lambda _: None)
+    stat = tmp_path / "stat"
+    tick = os.sysconf("SC_CLK_TCK")
+    stat.write_text(f"cpu {70 * tick} 0 {15 * tick} {170 * tick} {15 * tick} 0 0 {30 * tick} 0 0\n")
+    assert machine._processor_seconds(stat) == (115.0, 300.0)
+    seconds = iter([(15.0, 100.0), (65.0, 300.0)])
+    monkeypatch.setattr(machine, "_processor_seconds", lambda: next(seconds))
+    assert machine.load() == 1.0  # a quarter of the time of four
+
+
+def test_the_load_is_not_a_number_where_it_is_not_known(tmp_path, monkeypatch):
+    read = machine._processor_seconds
+    monkeypatch.setattr(machine, "_processor_seconds", lambda: read(tmp_path / "none"))
+    assert math.isnan(machine.load(0))
 
 
 def test_a_busy_machine_says_what_keeps_it_busy(monkeypatch):

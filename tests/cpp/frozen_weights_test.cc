@@ -21,7 +21,7 @@ bool IsForwardSequence(const Op& op, Type) {
 // every number of rows; some in which the input GEMM is fused, and some that
 // are split over threads.
 Dims DimsOf(int n) {
-  constexpr int64_t kSteps[] = {1, 5, 11, 12, 30};
+  constexpr int64_t kSteps[] = {1, 3, 11, 12, 30};
   constexpr int64_t kBatch[] = {1, 2, 4, 5, 17, 33};
   constexpr int64_t kSizes[] = {1, 7, 16, 17, 33, 65, 130};
   return {kBatch[n % 6], kSizes[n % 7], kSizes[(n * 3 + n / 7) % 7],

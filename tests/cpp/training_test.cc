@@ -50,6 +50,12 @@ TEST_P(Training, SpansHaveTheSameBits) {
       {{20, kInput, kUnits, 60}, 10},  // masked at the begin, a projection
       {{20, kInput, kUnits, 60}, 13},  // lengths, backwards, dropout
       {{20, kInput, kUnits, 60}, 14},  // lengths
+      // Few rows in all, which stream their weights; several panels.
+      {{6, 40, 37, 4}, kPlainOrder},
+      {{8, 37, 65, 3}, kPlainOrder},
+      {{12, 37, 65, 2}, kPlainOrder},
+      {{16, 140, 37, 1}, kPlainOrder},
+      {{6, 40, 37, 4}, 14},
   };
   for (TrainingCall call : kCalls) {
     SCOPED_TRACE(call.variant);

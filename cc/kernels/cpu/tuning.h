@@ -30,8 +30,8 @@ struct Blocking {
   // and the rounding of a gradient is then several units in the last place of
   // their sum. With so few terms, reading and writing take most of the time.
   static constexpr int64_t kUnroundedDepth = 16;
-  // A loop of fewer steps, with up to 4 rows, streams its weights: packing them
-  // reads and writes what a step reads.
+  // A loop of fewer steps may stream its weights if its rows are few: packing
+  // them reads and writes what a step reads.
   static constexpr int64_t kStepsToPack = 12;
   // Rows of a step from which on the input GEMM may be fused into it, on some
   // number of threads: the sums are then those of packed weights.
@@ -53,9 +53,9 @@ struct Tuning {
   // Size of a group of panels that are packed just before the GEMM that reads
   // them, at least one: a quarter of a second-level cache of 1 MB.
   static constexpr int64_t kBytesPackedAtOnce = 256 * 1024;
-  // A loop whose steps have no more rows in all streams weights that have the
-  // same bits packed, up to Blocking::kStreamRows rows in each step.
-  static constexpr int64_t kRowsToPackInSteps = 24;
+  // Rows of all steps of a loop together, up to which weights are streamed that
+  // have the same bits packed.
+  static constexpr int64_t kMostRowsToStream = 24;
   // Up to so many terms, sums that are only stored are stored from registers.
   static constexpr int64_t kShallowDepth = 16;
   // Rows that share a packing: their sums, 1 KB each, stay in the second-level

@@ -344,7 +344,8 @@ bool ShallowTask(const Gemm<T, kGates, W>& gemm, Range rows, int64_t unit,
   if constexpr (kStoresRows<Epilogue> && kGates == 1 && std::is_same_v<W, C>) {
     const auto& part = gemm.parts[0];
     if (gemm.num_parts != 1 || part.k > Tuning::kShallowDepth ||
-        part.weights.transposed || epilogue.StoreTo(rows.begin) == nullptr) {
+        part.weights.transposed || gemm.bits_of_packed ||
+        epilogue.StoreTo(rows.begin) == nullptr) {
       return false;
     }
     for (int64_t m = rows.begin; m < rows.end; m += kStreamTileRows) {

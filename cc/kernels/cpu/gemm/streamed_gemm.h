@@ -159,8 +159,13 @@ void StreamPart(const GemmOperands<C, W>& part, int64_t rows, int64_t column,
       });
     };
     int64_t j = 0;
+    // With one row, 4 sums at a time would wait for their additions.
     if (rows == 1) {
-      for (; j + 8 <= count; j += 8) units(std::integral_constant<int, 8>(), j);
+      for (; j + 8 <= count; j += 8) {
+        StreamDotProducts<C, 1, 8>(RowsFrom<1>(part.a, 0),
+                                   view.w + (column + j) * view.ldw, view.ldw,
+                                   part.k, sums + j, ld_sums);
+      }
     }
     for (; j + 4 <= count; j += 4) units(std::integral_constant<int, 4>(), j);
     for (; j < count; ++j) units(std::integral_constant<int, 1>(), j);

@@ -15,17 +15,17 @@
 
 namespace blockrnn::cpu {
 
-// Whether a loop of so many steps and rows streams weights whose sums then have
-// other bits.
+// Whether a loop of so many steps and rows streams all weights, those too whose
+// sums then have other bits.
 inline bool StreamsWeights(int64_t steps, int64_t rows) {
   return rows <= internal::kStreamTileRows && steps < Blocking::kStepsToPack;
 }
 
-// The same for weights whose sums have the same bits either way.
+// Whether it streams weights whose sums have the same bits packed.
 inline bool StreamsPlainWeights(int64_t steps, int64_t rows) {
   return StreamsWeights(steps, rows) ||
-         (rows <= Blocking::kStreamRows && steps < Blocking::kStepsToPack &&
-          steps * rows <= Tuning::kRowsToPackInSteps);
+         (steps < Blocking::kStepsToPack && rows <= Blocking::kStreamRows &&
+          steps * rows <= Tuning::kMostRowsToStream);
 }
 
 // Where the weights of a step are read.
@@ -59,7 +59,9 @@ WeightUses UsesInCall(int64_t steps, int64_t rows, bool uses_once) {
     return uses_once ? WeightUse::kOnce : WeightUse::kPacked;
   };
   const bool streams = StreamsWeights(steps, rows);
-  return {use(kSameBits ? StreamsPlainWeights(steps, rows) : streams),
+  const bool shares_rows = steps == 1 && !uses_once;
+  return {use(kSameBits && !shares_rows ? StreamsPlainWeights(steps, rows)
+                                        : streams),
           use(streams)};
 }
 

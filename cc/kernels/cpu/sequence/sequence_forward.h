@@ -191,10 +191,13 @@ class SequenceForward {
   }
 
   // Whether the states that the steps begin with are known_h to the bit, and
-  // the GEMM of all steps of a block has the bits of the steps' own.
+  // the GEMM of all steps of a block has the bits of the steps' own. It goes
+  // through all rows for one panel after the other, which streamed ones do not.
   bool UsesKnownH() const {
+    const WeightUses uses = Uses();
     return Cell::kOneGemm && std::is_same_v<T, C> && !factors_ &&
-           Uses().transposed == WeightUse::kPacked;
+           uses.plain == WeightUse::kPacked &&
+           uses.transposed == WeightUse::kPacked;
   }
 
   // A block of steps with one GEMM. A unit of a step needs nothing but its own
