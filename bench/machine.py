@@ -94,7 +94,7 @@ def commit(root: pathlib.Path) -> str | None:
 
 
 def _processor_seconds(stat: pathlib.Path = pathlib.Path("/proc/stat")) -> tuple[float, float]:
-    """Of all processors so far: the seconds in which one was busy, or taken away, and all (Linux)."""
+    """Of all processors so far: the seconds busy or taken away, and all (Linux)."""
     line, _, _ = stat.read_text(encoding="utf-8").partition("\n")
     # user, nice, system, idle, iowait, irq, softirq, steal
     ticks = [int(word) for word in line.split()[1:9]]
