@@ -39,6 +39,7 @@ struct FrozenStackCall {
   int64_t batch = 0;                 // B
   int64_t steps = 0;                 // T
   const int64_t* lengths = nullptr;  // [B], each in 0..T; nullptr: all are T
+  const uint8_t* resets = nullptr;   // [B, T], or nullptr
   const T* state = nullptr;          // before the first step; nullptr: zeros
   T* new_state = nullptr;            // after the last step; nullptr where it is
                                      // not wanted; may be `state`

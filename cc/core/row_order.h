@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <utility>
 
 #include "cc/core/portable.h"
 #include "cc/core/sequence_args.h"
@@ -55,25 +56,32 @@ inline StepInterval FindActiveSteps(const SequenceShape& shape,
 // memory or, after WithNumbers, in a device's.
 struct RowOrder {
   int64_t steps = 0;          // T, of the sequence arrays
-  int64_t batch = 0;          // B
+  int64_t batch = 0;          // B, pieces where rows are pieces
+  int64_t memory_batch = 0;   // SequenceShape's
   int64_t longest_steps = 0;  // active steps of the longest row
   int64_t state_stride = 1;   // SequenceShape's
   bool saved_in_steps = false;
-  // Rows of a sequence array: from one time to the next, from one row of the
-  // batch to the next, from one step to the next (negative with `backwards`),
-  // and that of step 0 of row 0 where there is no order.
-  int64_t time_stride = 0;
+  // Rows of a sequence array: from one row of the batch to the next, from one
+  // step to the next (negative with `backwards`), and that of step 0 of row 0
+  // where there is no order.
   int64_t batch_stride = 0;
   int64_t step_stride = 0;
   int64_t origin = 0;
   const uint8_t* mask = nullptr;  // [steps, batch]; nullptr: nothing is masked
-  // All nullptr where there is no order:
-  const int64_t* batch_rows = nullptr;  // [B], the row of the batch at a place
-  const int64_t* active_steps = nullptr;  // [B], by place
-  const int64_t* first_rows = nullptr;    // [B], by place: MemoryRow(0, b)
+  // All nullptr where there is no order. By place, [B]:
+  const int64_t* batch_rows = nullptr;  // the row of the batch in memory
+  const int64_t* active_steps = nullptr;
+  const int64_t* first_rows = nullptr;  // MemoryRow(0, b)
+  const int64_t* unused_steps = nullptr;  // in memory, past the row's length
   const int64_t* rows_before = nullptr;   // [T + 2]
-  const int64_t* leading = nullptr;       // [B], by row of the batch: steps of
-                                          // leading padding; nullptr: none
+  // By place, where rows are pieces, else nullptr: the rows of arrays of initial
+  // and of final states, or -1 for a piece that has none.
+  const int64_t* first_states = nullptr;
+  const int64_t* last_states = nullptr;
+  // On the host alone, by place: the row of the call's shape, a piece or a row;
+  // by that row: steps of leading padding, or nullptr, none.
+  const int64_t* shape_rows = nullptr;
+  const int64_t* leading = nullptr;
 
   // Whether some rows have fewer active steps than there are steps.
   BLOCKRNN_HOST_DEVICE bool HasPadding() const { return batch_rows != nullptr; }
@@ -108,13 +116,25 @@ struct RowOrder {
   BLOCKRNN_HOST_DEVICE int64_t SavedRow(int64_t step, int64_t b) const {
     return saved_in_steps ? RowsBefore(step) + b : MemoryRow(step, b);
   }
-  // The row of an array of initial or final states.
-  BLOCKRNN_HOST_DEVICE int64_t StateRow(int64_t b) const {
-    return BatchRow(b) * state_stride;
+  // The row of an array of initial states; negative for zeros, which are no
+  // input.
+  BLOCKRNN_HOST_DEVICE int64_t FirstStateRow(int64_t b) const {
+    return first_states == nullptr ? BatchRow(b) * state_stride
+                                   : first_states[b];
   }
-  // The row of a sequence array for a time, counted as memory does.
-  BLOCKRNN_HOST_DEVICE int64_t TimeRow(int64_t time, int64_t b) const {
-    return time * time_stride + BatchRow(b) * batch_stride;
+  // The row of an array of final states; negative for one that is no output.
+  BLOCKRNN_HOST_DEVICE int64_t LastStateRow(int64_t b) const {
+    return last_states == nullptr ? BatchRow(b) * state_stride : last_states[b];
+  }
+  // Steps in memory that are past a row's length.
+  BLOCKRNN_HOST_DEVICE int64_t UnusedSteps(int64_t b) const {
+    return unused_steps == nullptr ? 0 : unused_steps[b];
+  }
+  // The row of a sequence array for the n-th of them, of a row of `length`
+  // steps of which `first` come before MemoryRow(0, b).
+  BLOCKRNN_HOST_DEVICE int64_t UnusedRow(int64_t n, int64_t b, int64_t length,
+                                         int64_t first) const {
+    return MemoryRow(step_stride < 0 ? -first - 1 - n : length - first + n, b);
   }
   BLOCKRNN_HOST_DEVICE bool IsMasked(int64_t step, int64_t b) const {
     return mask != nullptr && mask[MemoryRow(step, b)] == 0;
@@ -123,10 +143,10 @@ struct RowOrder {
   // The masked steps before a row's active ones and after them, within its
   // length and counted as MemoryRow counts. Host only, as all that follows.
   StepInterval LeadingPadding(int64_t b) const {
-    return {leading == nullptr ? 0 : -leading[BatchRow(b)], 0};
+    return {leading == nullptr ? 0 : -leading[shape_rows[b]], 0};
   }
   StepInterval TrailingPadding(const SequenceShape& shape, int64_t b) const {
-    const int64_t end = shape.Length(BatchRow(b)) + LeadingPadding(b).begin;
+    const int64_t end = shape.Length(shape_rows[b]) + LeadingPadding(b).begin;
     return {ActiveSteps(b), end};
   }
   // f(row of the sequence arrays) for all of a row's padding, past its length
@@ -135,29 +155,37 @@ struct RowOrder {
   void ForEachPaddingRow(const SequenceShape& shape, int64_t b,
                          const F& f) const {
     if (!HasPadding()) return;
+    const StepInterval leading_steps = LeadingPadding(b);
     for (const StepInterval& padding :
-         {LeadingPadding(b), TrailingPadding(shape, b)}) {
+         {leading_steps, TrailingPadding(shape, b)}) {
       for (int64_t step = padding.begin; step < padding.end; ++step) {
         f(MemoryRow(step, b));
       }
     }
-    for (int64_t t = shape.Length(BatchRow(b)); t < steps; ++t) {
-      f(TimeRow(t, b));
+    for (int64_t n = 0; n < UnusedSteps(b); ++n) {
+      f(UnusedRow(n, b, shape.Length(shape_rows[b]), -leading_steps.begin));
     }
   }
 
   // What a copy for a device needs: the NumDeviceNumbers() numbers from
   // batch_rows on.
   int64_t NumDeviceNumbers() const {
-    return HasPadding() ? 3 * batch + steps + 2 : 0;
+    if (!HasPadding()) return 0;
+    return (first_states == nullptr ? 4 : 6) * batch + steps + 2;
   }
-  // The same order with these numbers in other memory, without `leading`.
+  // The same order with these numbers in other memory, without the host's.
   RowOrder WithNumbers(const int64_t* numbers) const {
     RowOrder order = *this;
     order.batch_rows = numbers;
     order.active_steps = numbers + batch;
     order.first_rows = numbers + 2 * batch;
-    order.rows_before = numbers + 3 * batch;
+    order.unused_steps = numbers + 3 * batch;
+    order.rows_before = numbers + 4 * batch;
+    if (first_states != nullptr) {
+      order.first_states = order.rows_before + steps + 2;
+      order.last_states = order.first_states + batch;
+    }
+    order.shape_rows = nullptr;
     order.leading = nullptr;
     return order;
   }
@@ -165,12 +193,11 @@ struct RowOrder {
 
 namespace internal {
 
-// A stable counting sort of the batch's rows by their number of active steps,
-// the longest first: counts[B], by row of the batch, gives batch_rows[B] and
-// active_steps[B], by place. places[T + 1] is scratch.
+// A stable counting sort of the shape's rows by their number of active steps,
+// the longest first: counts[B], by row, gives rows[B] and active_steps[B], by
+// place. places[T + 1] is scratch.
 inline void SortRows(const SequenceShape& shape, const int64_t* counts,
-                     int64_t* batch_rows, int64_t* active_steps,
-                     int64_t* places) {
+                     int64_t* rows, int64_t* active_steps, int64_t* places) {
   std::fill(places, places + shape.steps + 1, int64_t{0});
   for (int64_t row = 0; row < shape.batch; ++row) ++places[counts[row]];
   // From the number of rows with so many active steps to the first one's place,
@@ -183,7 +210,7 @@ inline void SortRows(const SequenceShape& shape, const int64_t* counts,
   }
   for (int64_t row = 0; row < shape.batch; ++row) {
     const int64_t b = places[counts[row]]++;
-    batch_rows[b] = row;
+    rows[b] = row;
     active_steps[b] = counts[row];
   }
 }
@@ -208,7 +235,7 @@ inline void SumActiveRows(const SequenceShape& shape,
 inline int64_t RowOrderStorage(const SequenceShape& shape,
                                const uint8_t* mask) {
   if (shape.lengths == nullptr && mask == nullptr) return 0;
-  return 4 * shape.batch + shape.steps + 2;
+  return (shape.pieces.rows == nullptr ? 6 : 8) * shape.batch + shape.steps + 2;
 }
 
 // The order of a call's rows, in O(T · B) with a mask, else in O(T + B).
@@ -216,29 +243,39 @@ inline int64_t RowOrderStorage(const SequenceShape& shape,
 // order uses as long as it lives.
 inline RowOrder MakeRowOrder(const SequenceShape& shape, const uint8_t* mask,
                              int64_t* storage) {
+  const RowPieces& pieces = shape.pieces;
   RowOrder order;
   order.steps = shape.steps;
   order.batch = shape.batch;
+  order.memory_batch = shape.MemoryBatch();
   order.longest_steps = shape.batch == 0 ? 0 : shape.steps;
   order.state_stride = shape.state_stride;
   order.saved_in_steps = shape.saved_in_steps;
-  order.time_stride = shape.time_major ? shape.batch : 1;
+  const int64_t time_stride = shape.time_major ? order.memory_batch : 1;
   order.batch_stride = shape.time_major ? 1 : shape.steps;
-  order.step_stride = shape.backwards ? -order.time_stride : order.time_stride;
-  order.origin = shape.backwards ? (shape.steps - 1) * order.time_stride : 0;
+  order.step_stride = shape.backwards ? -time_stride : time_stride;
+  order.origin = shape.backwards ? (shape.steps - 1) * time_stride : 0;
   order.mask = mask;
   if (order.longest_steps == 0 || RowOrderStorage(shape, mask) == 0) {
     return order;
   }
 
-  int64_t* const batch_rows = storage;
-  int64_t* const active_steps = storage + shape.batch;
-  int64_t* const first_rows = storage + 2 * shape.batch;
-  int64_t* const rows_before = storage + 3 * shape.batch;
-  int64_t* const leading = rows_before + shape.steps + 2;
-  // By row of the batch, needed only until the rows are sorted.
+  int64_t* next = storage;
+  const auto take = [&next](int64_t count) {
+    return std::exchange(next, next + count);
+  };
+  // In the order of WithNumbers.
+  int64_t* const batch_rows = take(shape.batch);
+  int64_t* const active_steps = take(shape.batch);
+  int64_t* const first_rows = take(shape.batch);
+  int64_t* const unused_steps = take(shape.batch);
+  int64_t* const rows_before = take(shape.steps + 2);
+  int64_t* const states = pieces.rows == nullptr ? nullptr : take(2 * shape.batch);
+  int64_t* const shape_rows = take(shape.batch);
+  int64_t* const leading = take(shape.batch);
+  // By row of the shape, needed only until the rows are sorted.
   int64_t* const counts = first_rows;
-  bool has_padding = false;
+  bool has_padding = pieces.rows != nullptr;
   for (int64_t row = 0; row < shape.batch; ++row) {
     const StepInterval active = FindActiveSteps(shape, mask, row);
     leading[row] = active.begin;
@@ -247,14 +284,31 @@ inline RowOrder MakeRowOrder(const SequenceShape& shape, const uint8_t* mask,
   }
   if (!has_padding) return order;
 
-  internal::SortRows(shape, counts, batch_rows, active_steps, rows_before);
+  internal::SortRows(shape, counts, shape_rows, active_steps, rows_before);
   internal::SumActiveRows(shape, active_steps, rows_before);
   for (int64_t b = 0; b < shape.batch; ++b) {
-    const int64_t row = batch_rows[b];
+    const int64_t row = shape_rows[b];
     first_rows[b] = shape.Row(leading[row], row);
+    batch_rows[b] = row;
+    unused_steps[b] = shape.steps - shape.Length(row);
+    if (pieces.rows == nullptr) continue;
+    // Neighbours of one row are in the order of time.
+    const auto ends = [&](int64_t neighbour) {
+      return neighbour < 0 || neighbour == shape.batch ||
+             pieces.rows[neighbour] != pieces.rows[row];
+    };
+    const bool earliest = ends(row - 1);
+    const bool latest = ends(row + 1);
+    batch_rows[b] = pieces.rows[row];
+    unused_steps[b] = latest ? unused_steps[b] - pieces.begins[row] : 0;
+    const int64_t state = batch_rows[b] * shape.state_stride;
+    states[b] = (shape.backwards ? latest : earliest) ? state : -1;
+    states[shape.batch + b] = (shape.backwards ? earliest : latest) ? state : -1;
   }
+  order.first_states = states;
   order = order.WithNumbers(storage);
   order.longest_steps = active_steps[0];
+  order.shape_rows = shape_rows;
   if (mask != nullptr) order.leading = leading;
   return order;
 }

@@ -13,6 +13,11 @@
 // step is masked: the state is carried over it, and the outputs of the step are
 // the carried state (h, cs) or zero (all others). No mask: every step counts.
 //
+// Resets have a byte for each step and row, in the same order and in host memory
+// for either engine: where one is not 0, a new sequence begins with the step,
+// and no state passes between it and the step before it in memory. Engines run
+// what lies between as rows of their own (cc/core/row_pieces.h).
+//
 // Recurrent dropout: factors by which the state before a step is multiplied in
 // its GEMM with the recurrent weights, different ones for each gate, in the
 // order of the weights' gates, and the same at all steps. nullptr: none.
@@ -53,6 +58,14 @@ struct CellDims {
   int64_t units = 0;  // H
 };
 
+// Where rows are pieces of longer ones: cc/core/row_pieces.h.
+struct RowPieces {
+  int64_t batch = 0;                // rows in memory
+  const int64_t* rows = nullptr;    // of each piece, its row in memory; nullptr:
+                                    // rows are no pieces
+  const int64_t* begins = nullptr;  // of each piece, its first step there
+};
+
 struct SequenceShape {
   int64_t steps = 0;  // T
   int64_t batch = 0;  // B
@@ -79,6 +92,7 @@ struct SequenceShape {
   // of cc/core/row_order.h: step after step, in each the active rows. x, h, the
   // mask and all gradients, cs_grad too, stay in memory order.
   bool saved_in_steps = false;
+  RowPieces pieces;  // B are their number then, T the steps in memory
 
   bool HasInputWeights() const { return !skip_input && !projected_input; }
 
@@ -87,13 +101,22 @@ struct SequenceShape {
     return lengths == nullptr ? steps : lengths[b];
   }
 
+  // B of sequence arrays, and of the factors of recurrent dropout.
+  int64_t MemoryBatch() const {
+    return pieces.rows == nullptr ? batch : pieces.batch;
+  }
+
   // The row of [steps · batch, …] that the step-th step done has for `b`.
   int64_t Row(int64_t step, int64_t b) const {
     return TimeRow(backwards ? Length(b) - 1 - step : step, b);
   }
   // The row that step t of `b`, in the order of memory, has.
   int64_t TimeRow(int64_t t, int64_t b) const {
-    return time_major ? t * batch + b : b * steps + t;
+    if (pieces.rows != nullptr) {
+      t += pieces.begins[b];
+      b = pieces.rows[b];
+    }
+    return time_major ? t * MemoryBatch() + b : b * steps + t;
   }
 };
 
@@ -135,6 +158,7 @@ template <class T>
 struct SequenceInputs {
   SequenceShape shape;
   const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
+  const uint8_t* resets = nullptr;       // [steps, batch], or nullptr
   const T* x = nullptr;                  // [steps, batch, I]
   const T* h_prev = nullptr;             // [B, P], the state before the first
                                          // step

@@ -49,6 +49,7 @@ struct OpTraits {
   static constexpr int kSeqLenMax = Input("seq_len_max");
   static constexpr int kLengths = Input("sequence_lengths");
   static constexpr int kMask = Input("mask");
+  static constexpr int kResets = Input("resets");
   static constexpr int kZoneoutH = Input("zoneout_h");
   static constexpr int kZoneoutC = Input("zoneout_c");
   static constexpr int kPeepholes = Input("peepholes");
@@ -142,6 +143,7 @@ class EngineKernel : public ContractKernel {
       args->shape.lengths = lengths->data();
       args->shape.projected_input = call.rank(Op::kWX) == 1;
       args->mask = InputOrNull<uint8_t>(call, Op::kMask);
+      args->resets = InputOrNull<uint8_t>(call, Op::kResets);
     }
     return absl::OkStatus();
   }

@@ -44,6 +44,10 @@ inline constexpr ArgumentDoc kArgumentDocs[] = {
      "f, o"},
     {"mask", "False where a step of a row is skipped"},
     {"sequence_lengths", "The length of each row, 0..T"},
+    {"resets",
+     "True where a new sequence begins: no state passes between that step and "
+     "the one before it",
+     "On the host."},
     {"recurrent_dropout",
      "Factors of the state before a step in its GEMM with each gate's weights, "
      "in their order"},
@@ -203,6 +207,15 @@ its input, whatever the order.
 )doc",
      R"doc(A masked step passes the gradient of the state on unchanged; from a row's
 length on x_grad is zeros.
+)doc"},
+    {"resets",
+     R"doc(Where resets is true at step t of a row, a new sequence begins there: the state
+before step t is zeros, or with go_backwards that before step t - 1. h_prev is
+the state before the first step done, unless that begins with a reset; h_last
+is that after the last step done. A masked step carries the state after the
+reset.
+)doc",
+     R"doc(No gradient passes a reset.
 )doc"},
     {"x", kTypesAndSizesDoc, ""},
     {"input", kTypesAndSizesDoc, ""},

@@ -78,7 +78,8 @@ inline constexpr char kBlockLstmGrads[] =
 
 // A sequence whose rows have masks and lengths of their own.
 inline constexpr char kRows[] =
-    "mask:bool[T,B|B,T]? sequence_lengths:Tlen@host[B]?";
+    "mask:bool[T,B|B,T]? sequence_lengths:Tlen@host[B]? "
+    "resets:bool@host[T,B|B,T]?";
 inline constexpr char kH[] = "h[T,B,H|B,T,H]";
 inline constexpr char kHLast[] = "h_last[B,H]";
 inline constexpr char kHGrads[] = "h_grad[T,B,H|B,T,H]? h_last_grad[B,H]?";

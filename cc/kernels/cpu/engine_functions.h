@@ -9,6 +9,7 @@
 
 #include "cc/core/activations.h"
 #include "cc/core/engine_args.h"
+#include "cc/core/row_pieces.h"
 #include "cc/kernels/cpu/cells/gru.h"
 #include "cc/kernels/cpu/cells/gru_after.h"
 #include "cc/kernels/cpu/cells/gru_block_cell.h"
@@ -59,11 +60,13 @@ struct CellFunctions {
         return kLowPrecisionFunctions.Run(args, executor);
       }
     }
+    if (args.resets != nullptr) return RunPieces(args, executor);
     return SequenceForward<Forward>(args, executor).Run();
   }
 
   EIGEN_DONT_INLINE static Status Run(const BackwardArgs& args,
                                       const Executor& executor) {
+    if (args.resets != nullptr) return RunPieces(args, executor);
     if constexpr (kRecomputes) {
       if (args.span_steps > 0) {
         return RecomputedBackward<Forward, Backward>(args, executor).Run();
@@ -91,6 +94,17 @@ struct CellFunctions {
   }
 
  private:
+  // A call with resets: its pieces as rows.
+  template <class Args>
+  static Status RunPieces(Args args, const Executor& executor) {
+    Scratch scratch(executor);
+    const auto allocate = [&scratch](int64_t count) {
+      return scratch.Array<int64_t>(count);
+    };
+    if (!SplitAtResets(&args, allocate)) return Status::kOutOfMemory;
+    return Run(args, executor);
+  }
+
   // Only float has other precisions.
   static constexpr bool kHasLowPrecision =
       std::is_same_v<T, float> && std::is_same_v<P, PanelElement<float>>;

@@ -227,7 +227,7 @@ class LayerNormLstmBackwardCell
   void StepRow(int64_t step, const Row& row, bool masked) const {
     const SequenceRows& rows = context_.rows;
     const CellRow cs = {
-        step == 0 ? args_.cs_prev + rows.StateRow(row.b) * units_
+        step == 0 ? rows.FirstState(args_.cs_prev, units_, row.b)
                   : args_.cs + rows.SavedRow(step - 1, row.b) * units_,
         RowPointer(args_.cs_grad, rows.MemoryRow(step, row.b), units_),
         row.b * units_};

@@ -199,7 +199,7 @@ class LstmBackwardCell : public BackwardCell<StorageType> {
         rows.MemoryRow(step, run.row) * units_ + run.unit;
     const bool masked = rows.IsMasked(step, run.row);
     const T* const cs_prev =
-        (step == 0 ? args_.cs_prev + rows.StateRow(run.row) * units_
+        (step == 0 ? rows.FirstState(args_.cs_prev, units_, run.row)
                    : args_.cs + rows.SavedRow(step - 1, run.row) * units_) +
         run.unit;
     const uint8_t* const draws =

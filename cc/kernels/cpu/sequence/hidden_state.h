@@ -48,7 +48,7 @@ class HiddenState {
   void Begin(const T* h_prev) const {
     for (int64_t b = 0; b < rows_.batch(); ++b) {
       C* const state = state_[0] + b * width_;
-      CopyRow(h_prev + rows_.StateRow(b) * width_, width_, state);
+      CopyRow(rows_.FirstState(h_prev, width_, b), width_, state);
       Drop(0, b, 0, width_, state);
     }
   }
@@ -152,7 +152,7 @@ struct CellState {
   void Begin(const SequenceRows& rows) const {
     const int64_t units = rows.shape().units;
     for (int64_t b = 0; now != nullptr && b < rows.batch(); ++b) {
-      CopyRow(first + rows.StateRow(b) * units, units, now + b * units);
+      CopyRow(rows.FirstState(first, units, b), units, now + b * units);
     }
   }
 

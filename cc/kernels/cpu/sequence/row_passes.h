@@ -208,13 +208,14 @@ void StoreFinalStates(const Executor& executor, const SequenceRows& rows,
     ParallelForEachRow(executor, rows.batch(), rows.shape().steps * width,
                        [&](int64_t b) {
                          carry(b, rows.LeadingPadding(b),
-                               states.first + rows.StateRow(b) * width);
+                               rows.FirstState(states.first, width, b));
                          carry(b, rows.TrailingPadding(b), final(b));
                        });
   }
   if (states.last == nullptr) return;
   for (int64_t b = 0; b < rows.batch(); ++b) {
-    CopyRow(final(b), width, states.last + rows.StateRow(b) * width);
+    const int64_t row = rows.LastStateRow(b);
+    if (row >= 0) CopyRow(final(b), width, states.last + row * width);
   }
 }
 
@@ -238,7 +239,7 @@ struct StateGradient {
                        [&](int64_t b) {
                          C* const to = now + b * width;
                          if (last != nullptr) {
-                           CopyRow(last + rows.StateRow(b) * width, width, to);
+                           CopyRow(rows.LastState(last, width, b), width, to);
                          } else {
                            ZeroRow(width, to);
                          }
@@ -257,7 +258,8 @@ struct StateGradient {
           [&](int64_t b) { AddPadding(rows, b, rows.LeadingPadding(b)); });
     }
     for (int64_t b = 0; first != nullptr && b < rows.batch(); ++b) {
-      CopyRow(now + b * width, width, first + rows.StateRow(b) * width);
+      const int64_t row = rows.FirstStateRow(b);
+      if (row >= 0) CopyRow(now + b * width, width, first + row * width);
     }
   }
 

@@ -212,8 +212,10 @@ class SequenceBackward {
   }
 
   void StoreHPrevGrad(const GateRun<C>& run) const {
+    const int64_t row = rows_.FirstStateRow(run.row);
+    if (row < 0) return;
     const C* d_h = d_h_ + run.row * width_ + run.unit;
-    T* out = args_.h_prev_grad + rows_.StateRow(run.row) * width_ + run.unit;
+    T* out = args_.h_prev_grad + row * width_ + run.unit;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
       Store(out + j, Load<C>(run.gates + j, lanes) + Load<C>(d_h + j, lanes),
             lanes);

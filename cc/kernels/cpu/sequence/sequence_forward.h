@@ -231,7 +231,7 @@ class SequenceForward {
             C* to = states_ + (rows_.RowsBefore(step) - before) * width;
             for (int64_t b = 0; b < rows_.ActiveRows(step); ++b, to += width) {
               const T* const from =
-                  step == 0 ? args_.h_prev + rows_.StateRow(b) * width
+                  step == 0 ? rows_.FirstState(args_.h_prev, width, b)
                             : known_h_ + rows_.MemoryRow(step - 1, b) * ld;
               CopyRow(from, width, to);
             }
@@ -239,40 +239,42 @@ class SequenceForward {
         });
   }
 
-  // The n-th states in span_states: h[B, width], then the cell's own [B, H].
-  char* SegmentStates(int64_t n) const {
+  // A place in span_states, behind the states of so many rows.
+  char* StatesAfter(int64_t rows) const {
     const int64_t own = cell_.State().now == nullptr ? 0 : args_.shape.units;
-    const int64_t values = rows_.batch() * (forward_shape_.width + own);
-    return reinterpret_cast<char*>(args_.span_states) + n * values * sizeof(C);
+    return reinterpret_cast<char*>(args_.span_states) +
+           rows * (forward_shape_.width + own) * sizeof(C);
   }
-  // The second of them.
-  char* SegmentCellStates(int64_t n) const {
-    return SegmentStates(n) + rows_.batch() * forward_shape_.width * sizeof(C);
+  // The n-th states there: h[active rows, width], then the cell's own
+  // [active rows, H].
+  char* SegmentStates(int64_t n) const {
+    return StatesAfter(segments_.StatesBefore(n));
+  }
+  char* SegmentCellStates(int64_t step, int64_t n) const {
+    return SegmentStates(n) +
+           rows_.ActiveRows(step) * forward_shape_.width * sizeof(C);
   }
 
-  // Of the rows that the step has; zeros of the others.
+  // Of the rows that the step has.
   void SaveStates(int64_t step, int64_t n) const {
-    const auto save = [&](const void* state, int64_t width, char* to) {
-      const std::size_t row = width * sizeof(C);
-      const int64_t rows = rows_.ActiveRows(step);
-      std::memcpy(to, state, rows * row);
-      std::memset(to + rows * row, 0, (rows_.batch() - rows) * row);
-    };
-    save(h_.Previous(step), forward_shape_.width, SegmentStates(n));
+    const std::size_t rows = rows_.ActiveRows(step) * sizeof(C);
+    std::memcpy(SegmentStates(n), h_.Previous(step),
+                rows * forward_shape_.width);
     const CellState<T> own = cell_.State();
     if (own.now == nullptr) return;
-    save(own.now, args_.shape.units, SegmentCellStates(n));
+    std::memcpy(SegmentCellStates(step, n), own.now,
+                rows * args_.shape.units);
   }
 
-  // There are fewer segments than there is room for where blocks of steps are
-  // longer than a segment must be, and where no row has all steps.
+  // There is room for the states of all rows before all segments but the first.
   void ZeroUnusedStates() const {
     if (args_.span_states == nullptr || args_.span_steps <= 0) return;
     const int64_t room =
         Segments::MostSegments(args_.shape.steps, args_.span_steps) - 1;
     char* const unused =
         SegmentStates(std::max<int64_t>(segments_.count() - 1, 0));
-    const std::ptrdiff_t bytes = SegmentStates(room) - unused;
+    const std::ptrdiff_t bytes =
+        StatesAfter(room * rows_.memory_batch()) - unused;
     if (bytes > 0) std::memset(unused, 0, bytes);
   }
 
@@ -282,7 +284,7 @@ class SequenceForward {
     if (own.now == nullptr) return;
     const int64_t rows = rows_.ActiveRows(step);
     const int64_t units = args_.shape.units;
-    std::memcpy(own.now, SegmentCellStates(n), rows * units * sizeof(C));
+    std::memcpy(own.now, SegmentCellStates(step, n), rows * units * sizeof(C));
     for (int64_t b = 0; b < rows; ++b) {
       CopyRow(own.now + b * units, units,
               own.saved + rows_.SavedRow(step - 1, b) * units);

@@ -48,24 +48,29 @@ class SequenceRows : private RowOrder {
         widest_(std::max({shape.units, shape.input, state_width, int64_t{1}})) {
     const int64_t numbers = RowOrderStorage(shape, mask);
     int64_t* const storage = scratch->Array<int64_t>(numbers);
+    if (shape.pieces.rows != nullptr) zeros_ = scratch->Array<double>(widest_);
     if (scratch->ok()) {
       static_cast<RowOrder&>(*this) = MakeRowOrder(shape, mask, storage);
+      if (zeros_ != nullptr) std::fill_n(zeros_, widest_, 0.0);
     }
   }
 
   using RowOrder::ActiveRows;
   using RowOrder::ActiveSteps;
   using RowOrder::BatchRow;
+  using RowOrder::FirstStateRow;
   using RowOrder::HasPadding;
   using RowOrder::IsMasked;
+  using RowOrder::LastStateRow;
   using RowOrder::LeadingPadding;
   using RowOrder::MemoryRow;
   using RowOrder::RowsBefore;
-  using RowOrder::StateRow;
   using RowOrder::TotalRows;
 
   const SequenceShape& shape() const { return shape_; }
   int64_t batch() const { return shape_.batch; }
+  // Of sequence arrays, and of factors of recurrent dropout.
+  int64_t memory_batch() const { return shape_.MemoryBatch(); }
   // Active steps of the longest row.
   int64_t steps() const { return longest_steps; }
   int64_t SavedRow(int64_t step, int64_t b) const {
@@ -73,6 +78,17 @@ class SequenceRows : private RowOrder {
   }
   // Of shapes with saved_in_steps: arrays of saved rows begin with a step.
   void BeginSavedWith(int64_t step) { first_saved_ = RowsBefore(step); }
+
+  // A row's initial state in states[B, width], and what stands for the final one
+  // in an array of such states; zeros where the row has none there.
+  template <class T>
+  const T* FirstState(const T* states, int64_t width, int64_t b) const {
+    return StateOrZeros(states, width, FirstStateRow(b));
+  }
+  template <class T>
+  const T* LastState(const T* states, int64_t width, int64_t b) const {
+    return StateOrZeros(states, width, LastStateRow(b));
+  }
 
   // Whether there may be masked padding: only then are there states to carry.
   bool HasMaskedPadding() const { return HasPadding() && mask != nullptr; }
@@ -133,6 +149,12 @@ class SequenceRows : private RowOrder {
                     Blocking::kElementsPerBlock / widest_);
   }
 
+  template <class T>
+  const T* StateOrZeros(const T* states, int64_t width, int64_t row) const {
+    static_assert(sizeof(T) <= sizeof(*zeros_));
+    return row < 0 ? reinterpret_cast<const T*>(zeros_) : states + row * width;
+  }
+
   // The first b before which the rows have at least `work` steps together.
   int64_t RowAfter(int64_t work) const {
     int64_t b = 0;
@@ -143,6 +165,7 @@ class SequenceRows : private RowOrder {
 
   const SequenceShape& shape_;
   const int64_t widest_;
+  double* zeros_ = nullptr;  // [widest], where rows are pieces
   int64_t first_saved_ = 0;  // the row with which arrays of saved rows begin
 };
 
@@ -189,6 +212,11 @@ struct Segment {
 
 // Each segment is a whole number of the blocks that the backward pass walks,
 // from the last one on, so that the order of its sums does not depend on them.
+//
+// Pieces are so many that a short first segment would have more of them than
+// there is room for (StatesBefore): it is a part of the second then. A row of T
+// steps has at most ceil(T / min_steps) - 1 pieces that reach beyond min_steps,
+// 2 min_steps, ..., each counted as often as it does.
 class Segments {
  public:
   // Segments of at least so many steps each, but for the first one, which has
@@ -199,12 +227,19 @@ class Segments {
     if (min_steps <= 0) return;
     const int64_t most = MostSegments(rows.steps(), min_steps);
     int64_t* const firsts = scratch->Array<int64_t>(most);
-    if (firsts == nullptr) return;
+    int64_t* const states = scratch->Array<int64_t>(most + 1);
+    if (firsts == nullptr || states == nullptr) return;
     firsts_ = firsts;
+    states_ = states;
     count_ = 0;
+    states[0] = 0;
     for (int64_t end = rows.steps(); end > 0;) {
-      const Segment segment = SegmentBefore(end, min_steps);
+      Segment segment = SegmentBefore(end, min_steps);
+      if (rows.shape().pieces.rows != nullptr && segment.first < min_steps) {
+        segment.first = 0;
+      }
       firsts[count_++] = segment.first;
+      states[count_] = states[count_ - 1] + rows.ActiveRows(segment.first);
       end = segment.first;
     }
     FindLastBlock();
@@ -219,6 +254,11 @@ class Segments {
   Segment FromBack(int64_t n) const {
     if (firsts_ == nullptr) return {0, rows_.steps()};
     return {firsts_[n], n == 0 ? rows_.steps() : firsts_[n - 1]};
+  }
+  // Rows that take part in the first steps of all segments that come before the
+  // n-th from the back: whose states are saved before its own.
+  int64_t StatesBefore(int64_t n) const {
+    return states_ == nullptr ? 0 : states_[n];
   }
 
   // The block of the forward pass that begins with a step of a segment; empty
@@ -256,6 +296,7 @@ class Segments {
 
   const SequenceRows& rows_;
   const int64_t* firsts_ = nullptr;  // [count], from the last segment back
+  const int64_t* states_ = nullptr;  // [count + 1]
   int64_t count_ = 1;
   StepBlock last_block_;  // of the whole forward pass, if it has few rows
 };

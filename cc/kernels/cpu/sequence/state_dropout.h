@@ -66,7 +66,8 @@ class StateFactors {
 
  private:
   const T* Row(int gate, int64_t b) const {
-    return factors_ + (gate * rows_.batch() + rows_.BatchRow(b)) * width_;
+    return factors_ +
+           (gate * rows_.memory_batch() + rows_.BatchRow(b)) * width_;
   }
 
   const SequenceRows& rows_;

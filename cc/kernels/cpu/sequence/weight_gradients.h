@@ -221,7 +221,7 @@ class BlockOperands {
 
   // The state before a step.
   const T* PreviousState(int64_t step, int64_t b) const {
-    return step == 0 ? states_.first + rows_.StateRow(b) * states_.width
+    return step == 0 ? rows_.FirstState(states_.first, states_.width, b)
                      : states_.h + rows_.MemoryRow(step - 1, b) * states_.ld;
   }
   // Whether the step of a row of the block is masked.

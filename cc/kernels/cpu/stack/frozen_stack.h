@@ -105,6 +105,7 @@ class FrozenStack {
     args.shape.lengths = args_.lengths;
     args.shape.h_width = layer.directions * layer.outputs;
     args.x = x;
+    args.resets = args_.resets;
     args.frozen = &layer.weights[direction];
     args.batch_invariant = args_.batch_invariant;
     args.h = PointerAt(h, direction * layer.outputs);

@@ -33,7 +33,7 @@ __device__ __forceinline__ auto CandidateFactor(const Args& args,
                                                 int64_t unit) {
   using C = decltype(Load(args.recurrent_dropout, 0));
   if (args.recurrent_dropout == nullptr) return C(1);
-  const int64_t row = kGruCandidate * rows.batch + rows.BatchRow(b);
+  const int64_t row = kGruCandidate * rows.memory_batch + rows.BatchRow(b);
   return Load(args.recurrent_dropout, row * args.shape.units + unit);
 }
 

@@ -208,7 +208,7 @@ class LayerNormLstmBackwardCall
     arrays_.h_sums = gate_vectors_.array(2);
     arrays_.c_sums = state_vectors_.array(0);
     arrays_.cs_sums = state_vectors_.array(1);
-    return this->passes().LoadInitialStates(args_.cs_last_grad, units,
+    return this->passes().LoadStates(RowEnd::kLast, args_.cs_last_grad, units,
                                             arrays_.cs_grad);
   }
 
@@ -225,7 +225,7 @@ class LayerNormLstmBackwardCall
                                                       : args_.beta_h_grad;
     Error error = nullptr;
     if ((error = Base::Finish()) ||
-        (error = this->passes().StoreFinalStates(arrays_.cs_grad,
+        (error = this->passes().StoreStates(RowEnd::kFirst, arrays_.cs_grad,
                                                  arrays_.cs_grad, shape_.units,
                                                  args_.cs_prev_grad)) ||
         (error = gate_vectors_.Finish(

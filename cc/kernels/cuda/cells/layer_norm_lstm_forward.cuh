@@ -125,7 +125,7 @@ class LayerNormLstmForwardCall
         (error = Allocate(host_, size, &arrays_.o)) ||
         (error = Allocate(host_, size, &arrays_.c)) ||
         (error = Allocate(host_, size, &arrays_.cs)) ||
-        (error = this->passes().LoadInitialStates(args_.cs_prev, shape_.units,
+        (error = this->passes().LoadStates(RowEnd::kFirst, args_.cs_prev, shape_.units,
                                                   arrays_.cs))) {
       return error;
     }
@@ -147,7 +147,7 @@ class LayerNormLstmForwardCall
 
   Error Finish() const {
     if (Error error = Base::Finish()) return error;
-    return this->passes().StoreFinalStates(arrays_.cs, arrays_.cs, shape_.units,
+    return this->passes().StoreStates(RowEnd::kLast, arrays_.cs, arrays_.cs, shape_.units,
                                            args_.cs_last);
   }
 

@@ -61,9 +61,11 @@ template <class Args>
 __device__ __forceinline__ auto PreviousCs(const Args& args,
                                            const RowOrder& rows, int64_t step,
                                            int64_t b, int64_t unit) {
+  using C = decltype(Load(args.cs_prev, 0));
   const int64_t units = args.shape.units;
-  return step == 0 ? Load(args.cs_prev, rows.StateRow(b) * units + unit)
-                   : Load(args.cs, rows.SavedRow(step - 1, b) * units + unit);
+  if (step > 0) return Load(args.cs, rows.SavedRow(step - 1, b) * units + unit);
+  const int64_t row = rows.FirstStateRow(b);
+  return row < 0 ? C(0) : Load(args.cs_prev, row * units + unit);
 }
 
 // The gradient of the cell state after a step: `later`, from the next step, and

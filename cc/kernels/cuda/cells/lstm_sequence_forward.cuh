@@ -172,7 +172,7 @@ class LstmSequenceForwardCall
     Error error = nullptr;
     if ((error = Base::Prepare()) ||
         (error = Allocate(host_, shape_.batch * units, &arrays_.cs)) ||
-        (error = this->passes().LoadInitialStates(args_.cs_prev, units,
+        (error = this->passes().LoadStates(RowEnd::kFirst, args_.cs_prev, units,
                                                   arrays_.cs)) ||
         (error = PrepareProjection())) {
       return error;
@@ -192,7 +192,7 @@ class LstmSequenceForwardCall
 
   Error Finish() const {
     if (Error error = Base::Finish()) return error;
-    return this->passes().StoreFinalStates(arrays_.cs, arrays_.cs, shape_.units,
+    return this->passes().StoreStates(RowEnd::kLast, arrays_.cs, arrays_.cs, shape_.units,
                                            args_.cs_last);
   }
 

@@ -13,9 +13,12 @@
 #define BLOCKRNN_KERNELS_CUDA_SEQUENCE_CALLS_CUH_
 
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 
+#include "cc/core/row_pieces.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
@@ -60,7 +63,7 @@ template <template <class> class Args, class T>
 Error RunRecomputed(Args<T> args, const HostInterface& host) {
   auto forward = RecomputedForward(args);
   const SequenceShape& shape = args.shape;
-  const int64_t rows = shape.steps * shape.batch;
+  const int64_t rows = shape.steps * shape.MemoryBatch();
   Error error = nullptr;
   ForEachSavedArray(&forward, &args,
                     [&](T** output, const T** input, int64_t width) {
@@ -80,9 +83,33 @@ inline constexpr bool kHasSpans<Args, std::void_t<decltype(RecomputedForward(
                                           std::declval<const Args&>()))>> =
     true;
 
-// Run for every call, also for one with spans.
+template <class Args, class = void>
+inline constexpr bool kHasResets = false;
+template <class Args>
+inline constexpr bool
+    kHasResets<Args, std::void_t<decltype(std::declval<Args>().resets)>> = true;
+
+template <class Args>
+Error RunAny(const Args& args, const HostInterface& host);
+
+// A call with resets: its pieces as rows.
+template <class Args>
+Error RunPieces(Args args, const HostInterface& host) {
+  std::unique_ptr<int64_t[]> storage;
+  const auto allocate = [&storage](int64_t count) {
+    storage.reset(new (std::nothrow) int64_t[count]);
+    return storage.get();
+  };
+  if (!SplitAtResets(&args, allocate)) return kOutOfHostMemory;
+  return RunAny(args, host);
+}
+
+// Run for every call, also for one with resets or spans.
 template <class Args>
 Error RunAny(const Args& args, const HostInterface& host) {
+  if constexpr (kHasResets<Args>) {
+    if (args.resets != nullptr) return RunPieces(args, host);
+  }
   if constexpr (kHasSpans<Args>) {
     if (args.span_steps > 0) return RunRecomputed(args, host);
   }

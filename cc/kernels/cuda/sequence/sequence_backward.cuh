@@ -60,8 +60,9 @@ struct BackwardStep {
   }
   __device__ __forceinline__ C PreviousH(int64_t step, int64_t b,
                                          int64_t unit) const {
-    return step == 0 ? Load(h_prev, rows.StateRow(b) * width + unit)
-                     : StoredH(rows.MemoryRow(step - 1, b), unit);
+    if (step > 0) return StoredH(rows.MemoryRow(step - 1, b), unit);
+    const int64_t row = rows.FirstStateRow(b);
+    return row < 0 ? C(0) : Load(h_prev, row * width + unit);
   }
   // Step -1 has no row.
   __device__ __forceinline__ void ReadRow(int64_t step, int64_t b, int64_t unit,
@@ -82,7 +83,8 @@ struct BackwardStep {
                                           C* d_h) const {
     *d_h = sum + grads.direct + grads.output;
     if (step >= 0) return true;
-    StoreIf(h_prev_grad, rows.StateRow(b) * width + unit, *d_h);
+    const int64_t row = rows.FirstStateRow(b);
+    if (row >= 0) StoreIf(h_prev_grad, row * width + unit, *d_h);
     return false;
   }
   // The part of it that zoneout passes on to the state before a step that is
@@ -315,8 +317,8 @@ class SequenceBackward {
     gemm.order = step_.rows.batch_rows;
     gemm.sum_factors = args_.recurrent_dropout;
     // Slices of a single gate share its factors.
-    if (kGates > 1) gemm.factors_stride = size;
-    return passes().LoadInitialStates(args_.h_last_grad, cell_.width,
+    if (kGates > 1) gemm.factors_stride = shape_.MemoryBatch() * cell_.width;
+    return passes().LoadStates(RowEnd::kLast, args_.h_last_grad, cell_.width,
                                       step_.d_h_direct);
   }
 

@@ -143,7 +143,7 @@ class SequenceForward {
   }
   Error EndBlock(const StepBlock&) { return nullptr; }
   Error Finish() const {
-    return passes().StoreFinalStates(state_.even, state_.odd, cell_.width,
+    return passes().StoreStates(RowEnd::kLast, state_.even, state_.odd, cell_.width,
                                      args_.h_last);
   }
 
@@ -235,8 +235,8 @@ class SequenceForward {
     gemm.order = rows_.order().batch_rows;
     gemm.state_factors = args_.recurrent_dropout;
     // Slices of a single gate share its factors.
-    if (kGates > 1) gemm.factors_stride = size;
-    if ((error = passes().LoadInitialStates(args_.h_prev, cell_.width,
+    if (kGates > 1) gemm.factors_stride = shape_.MemoryBatch() * cell_.width;
+    if ((error = passes().LoadStates(RowEnd::kFirst, args_.h_prev, cell_.width,
                                             state_.even, multiplied_.even))) {
       return error;
     }

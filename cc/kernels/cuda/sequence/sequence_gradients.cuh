@@ -272,7 +272,7 @@ class StateWeightsGrad {
       const T* factors =
           factors_ == nullptr
               ? nullptr
-              : Offset(factors_, part * rows_->batch() * states_.width);
+              : Offset(factors_, part * rows_->memory_batch() * states_.width);
       if (Error error = SequencePasses<T>{host, rows_->order()}.GatherStates(
               block, states_, factors, gathered_.data)) {
         return error;

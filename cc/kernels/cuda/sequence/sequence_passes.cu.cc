@@ -73,11 +73,12 @@ struct GatherStatesPass {
     const bool first = place.step == 0;
     const T* from = first ? states.first : states.h;
     const int64_t at =
-        first ? order.StateRow(place.b) * width
+        first ? order.FirstStateRow(place.b) * width
               : order.MemoryRow(place.step - 1, place.b) * states.ld;
+    const bool zero = masked || at < 0;
     const int64_t factors_at = order.BatchRow(place.b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
-      C value = masked ? C(0) : Load(from, at + j);
+      C value = zero ? C(0) : Load(from, at + j);
       if (factors != nullptr && !masked) value *= Load(factors, factors_at + j);
       Store(out, place.row * width + j, value);
     }
@@ -124,7 +125,7 @@ struct StoreGatesPass {
   }
 };
 
-// For each time and row: n = t · batch + b.
+// For each step and row: n = step · batch + b.
 template <class T>
 struct ZeroPaddingPass {
   RowOrder order;
@@ -133,29 +134,36 @@ struct ZeroPaddingPass {
   int64_t ld;
 
   __device__ void operator()(int64_t n) const {
-    const int64_t t = n / order.batch;
+    const int64_t step = n / order.batch;
     const int64_t b = n % order.batch;
-    if (t < order.ActiveSteps(b)) return;
-    const int64_t to = order.TimeRow(t, b) * ld;
+    if (step >= order.UnusedSteps(b)) return;
+    // Active steps are all of a row's length here.
+    const int64_t to = order.UnusedRow(step, b, order.ActiveSteps(b), 0) * ld;
     for (int64_t j = Lane(); j < width; j += kLanes) {
       Store(out, to + j, ComputeType<T>(0));
     }
   }
 };
 
+__device__ int64_t StateRow(const RowOrder& order, RowEnd end, int64_t b) {
+  return end == RowEnd::kFirst ? order.FirstStateRow(b) : order.LastStateRow(b);
+}
+
 template <class T>
-struct InitialStatesPass {
+struct LoadStatesPass {
   using C = ComputeType<T>;
   RowOrder order;
+  RowEnd end;
   const T* from;
   int64_t width;
   C* to;
   T* stored;
 
   __device__ void operator()(int64_t b) const {
-    const int64_t at = order.StateRow(b) * width;
+    const int64_t at = StateRow(order, end, b) * width;
+    const bool zero = from == nullptr || at < 0;
     for (int64_t j = Lane(); j < width; j += kLanes) {
-      const C value = from == nullptr ? C(0) : Load(from, at + j);
+      const C value = zero ? C(0) : Load(from, at + j);
       to[b * width + j] = value;
       StoreIf(stored, b * width + j, value);
     }
@@ -163,9 +171,10 @@ struct InitialStatesPass {
 };
 
 template <class T>
-struct FinalStatesPass {
+struct StoreStatesPass {
   using C = ComputeType<T>;
   RowOrder order;
+  RowEnd end;
   const C* even;
   const C* odd;
   int64_t width;
@@ -173,7 +182,8 @@ struct FinalStatesPass {
 
   __device__ void operator()(int64_t b) const {
     const C* from = order.ActiveSteps(b) % 2 == 0 ? even : odd;
-    const int64_t at = order.StateRow(b) * width;
+    const int64_t at = StateRow(order, end, b) * width;
+    if (at < 0) return;
     for (int64_t j = Lane(); j < width; j += kLanes) {
       Store(to, at + j, from[b * width + j]);
     }
@@ -240,18 +250,18 @@ Error SequencePasses<T>::ZeroPadding(T* out, int64_t width, int64_t ld) const {
 }
 
 template <class T>
-Error SequencePasses<T>::LoadInitialStates(const T* from, int64_t width, C* to,
-                                           T* stored) const {
+Error SequencePasses<T>::LoadStates(RowEnd end, const T* from, int64_t width,
+                                    C* to, T* stored) const {
   return RunRows(host, order.batch,
-                 InitialStatesPass<T>{order, from, width, to, stored});
+                 LoadStatesPass<T>{order, end, from, width, to, stored});
 }
 
 template <class T>
-Error SequencePasses<T>::StoreFinalStates(const C* even, const C* odd,
-                                          int64_t width, T* to) const {
+Error SequencePasses<T>::StoreStates(RowEnd end, const C* even, const C* odd,
+                                     int64_t width, T* to) const {
   if (to == nullptr) return nullptr;
   return RunRows(host, order.batch,
-                 FinalStatesPass<T>{order, even, odd, width, to});
+                 StoreStatesPass<T>{order, end, even, odd, width, to});
 }
 
 template <class T>

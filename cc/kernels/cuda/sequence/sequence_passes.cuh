@@ -23,6 +23,9 @@ struct States {
   int64_t width = 0;
 };
 
+// One end of a row's steps, and what arrays of the rows' states are of.
+enum class RowEnd { kFirst, kLast };
+
 // The passes of one call. An output that is nullptr is not computed.
 template <class T>
 struct SequencePasses {
@@ -54,14 +57,15 @@ struct SequencePasses {
   // each row's length.
   Error ZeroPadding(T* out, int64_t width, int64_t ld) const;
 
-  // to[B, width] and stored[B, width] = the rows' states in `from`, or zeros if
-  // that is nullptr.
-  Error LoadInitialStates(const T* from, int64_t width, C* to,
-                          T* stored = nullptr) const;
+  // to[B, width] and stored[B, width] = the rows' states in `from`, zeros for
+  // rows that have none there and if it is nullptr.
+  Error LoadStates(RowEnd end, const T* from, int64_t width, C* to,
+                   T* stored = nullptr) const;
 
-  // The states of `to` = the rows' final states: from[length % 2][B, width].
-  Error StoreFinalStates(const C* even, const C* odd, int64_t width,
-                         T* to) const;
+  // The states of `to`, of rows that have one there = from[length % 2][B,
+  // width].
+  Error StoreStates(RowEnd end, const C* even, const C* odd, int64_t width,
+                    T* to) const;
 };
 
 // Sums of rows in an order that depends on their number alone.

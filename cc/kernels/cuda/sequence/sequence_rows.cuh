@@ -131,6 +131,7 @@ class SequenceRows {
   // For the host, which must not read the mask.
   const RowOrder& host_order() const { return host_order_; }
   int64_t batch() const { return host_order_.batch; }
+  int64_t memory_batch() const { return host_order_.memory_batch; }
   // Of the longest row.
   int64_t steps() const { return host_order_.longest_steps; }
   int64_t RowsBefore(int64_t step) const {
