@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "cc/core/row_pieces.h"
 #include "cc/core/sequence_args.h"
 #include "gtest/gtest.h"
 
@@ -29,6 +30,7 @@ class RandomCall {
     shape_.state_stride = Between(1, 3);
     if (OneOf(3)) FillLengths();
     if (OneOf(2)) FillMask();
+    if (OneOf(3)) SplitAtRandom();
   }
 
   const SequenceShape& shape() const { return shape_; }
@@ -70,9 +72,20 @@ class RandomCall {
     }
   }
 
+  // Rows are then pieces.
+  void SplitAtRandom() {
+    std::vector<uint8_t> resets(shape_.steps * shape_.batch + 1);
+    const int64_t seldom = Between(1, 8);
+    for (uint8_t& reset : resets) reset = OneOf(seldom) ? 7 : 0;
+    const int64_t pieces = CountPieces(shape_, resets.data());
+    pieces_.resize(PieceStorage(pieces) + 1, kUntouched);
+    shape_ = SplitRows(shape_, resets.data(), pieces, pieces_.data());
+  }
+
   std::mt19937 random_;
   SequenceShape shape_;
   std::vector<int64_t> lengths_;
+  std::vector<int64_t> pieces_;
   std::optional<std::vector<uint8_t>> mask_;
 };
 
@@ -109,19 +122,48 @@ void ExpectStepsOfRows(const RandomCall& call, const RowOrder& order) {
     const int64_t row = rows[b];
     const StepInterval active = ActiveSteps(call, row);
     const int64_t steps = active.end - active.begin;
-    ASSERT_EQ(order.BatchRow(b), row);
-    EXPECT_EQ(order.StateRow(b), row * shape.state_stride);
+    const bool is_piece = shape.pieces.rows != nullptr;
+    ASSERT_EQ(order.BatchRow(b), is_piece ? shape.pieces.rows[row] : row);
+    if (!is_piece) {
+      EXPECT_EQ(order.FirstStateRow(b), row * shape.state_stride);
+      EXPECT_EQ(order.LastStateRow(b), row * shape.state_stride);
+    }
     ASSERT_EQ(order.ActiveSteps(b), steps);
     for (int64_t step = 0; step < steps; ++step) {
       EXPECT_EQ(order.MemoryRow(step, b), shape.Row(active.begin + step, row));
       EXPECT_EQ(order.IsMasked(step, b), call.Masked(active.begin + step, row));
     }
-    for (int64_t t = 0; t < shape.steps; ++t) {
-      EXPECT_EQ(order.TimeRow(t, b), shape.TimeRow(t, row));
-    }
-    shorter |= steps < shape.steps;
+    shorter |= steps < shape.steps || (is_piece && shape.steps > 0);
   }
   EXPECT_EQ(order.HasPadding(), shorter);
+}
+
+// Of the pieces of a row, the first one done begins with its initial state and
+// the last one ends with its last; no others do.
+void ExpectStatesOfPieces(const RandomCall& call, const RowOrder& order) {
+  const SequenceShape& shape = call.shape();
+  const RowPieces& pieces = shape.pieces;
+  if (pieces.rows == nullptr) return;
+  const std::vector<int64_t> rows = SortedRows(call);
+  std::vector<int> first(pieces.batch, 0), last(pieces.batch, 0);
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    const int64_t row = pieces.rows[rows[b]];
+    bool earliest = true, latest = true;
+    for (int64_t n = 0; n < shape.batch; ++n) {
+      if (pieces.rows[n] != row) continue;
+      earliest &= n >= rows[b];
+      latest &= n <= rows[b];
+    }
+    const int64_t state = row * shape.state_stride;
+    EXPECT_EQ(order.FirstStateRow(b),
+              (shape.backwards ? latest : earliest) ? state : -1);
+    EXPECT_EQ(order.LastStateRow(b),
+              (shape.backwards ? earliest : latest) ? state : -1);
+    first[row] += order.FirstStateRow(b) >= 0;
+    last[row] += order.LastStateRow(b) >= 0;
+  }
+  EXPECT_EQ(first, std::vector<int>(pieces.batch, 1));
+  EXPECT_EQ(last, std::vector<int>(pieces.batch, 1));
 }
 
 // The rows of a step are those with more active steps; what is saved in steps
@@ -151,9 +193,10 @@ void ExpectRowsOfSteps(const RandomCall& call, const RowOrder& order) {
 // once.
 void ExpectPadding(const RandomCall& call, const RowOrder& order) {
   const SequenceShape& shape = call.shape();
-  std::vector<int> visits(shape.steps * shape.batch, 0);
+  std::vector<int> visits(shape.steps * shape.MemoryBatch(), 0);
+  const std::vector<int64_t> rows = SortedRows(call);
   for (int64_t b = 0; b < order.batch; ++b) {
-    const int64_t row = order.BatchRow(b), steps = order.ActiveSteps(b);
+    const int64_t row = rows[b], steps = order.ActiveSteps(b);
     const StepInterval leading = order.LeadingPadding(b);
     const StepInterval trailing = order.TrailingPadding(shape, b);
     EXPECT_EQ(leading.end, 0);
@@ -181,6 +224,7 @@ TEST(RowOrder, OfRandomCalls) {
         MakeRowOrder(call.shape(), call.mask(), storage.data());
     ASSERT_EQ(storage[size], kUntouched) << "more storage than it asked for";
     ExpectStepsOfRows(call, order);
+    ExpectStatesOfPieces(call, order);
     ExpectRowsOfSteps(call, order);
     ExpectPadding(call, order);
     if (!order.HasPadding()) {
@@ -192,6 +236,7 @@ TEST(RowOrder, OfRandomCalls) {
     // As on a device.
     const RowOrder copied = order.WithNumbers(copy.data());
     ExpectStepsOfRows(call, copied);
+    ExpectStatesOfPieces(call, copied);
     ExpectRowsOfSteps(call, copied);
   }
 }
@@ -204,6 +249,40 @@ TEST(RowOrder, NeedsNoStorageWithoutLengthsAndMask) {
   const RowOrder order = MakeRowOrder(shape, nullptr, nullptr);
   EXPECT_FALSE(order.HasPadding());
   EXPECT_EQ(order.TotalRows(), 15);
+}
+
+// Cases by hand of one row each: pieces as [begin, end).
+TEST(RowPieces, LieBetweenResets) {
+  const uint8_t kResets[] = {1, 0, 1, 1, 0, 1};
+  struct {
+    bool backwards;
+    int64_t length;
+    std::vector<StepInterval> want;
+  } const kCases[] = {
+      // An empty piece has the initial state.
+      {false, 5, {{0, 0}, {0, 2}, {2, 3}, {3, 5}}},
+      {true, 5, {{0, 2}, {2, 3}, {3, 5}}},
+      {false, 2, {{0, 0}, {0, 2}}},
+      {true, 2, {{0, 2}}},
+      {false, 0, {{0, 0}}},
+      {true, 0, {{0, 0}}},
+  };
+  for (const auto& c : kCases) {
+    SequenceShape shape;
+    shape.steps = 6;
+    shape.batch = 1;
+    shape.lengths = &c.length;
+    shape.backwards = c.backwards;
+    std::vector<StepInterval> got;
+    ForEachPiece(shape, kResets, [&](int64_t, int64_t begin, int64_t end) {
+      got.push_back({begin, end});
+    });
+    ASSERT_EQ(got.size(), c.want.size());
+    for (std::size_t n = 0; n < got.size(); ++n) {
+      EXPECT_EQ(got[n].begin, c.want[n].begin);
+      EXPECT_EQ(got[n].end, c.want[n].end);
+    }
+  }
 }
 
 // One case by hand: T = 4, time-major, of the rows' masks 0111, 0110, 1111.

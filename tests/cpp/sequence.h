@@ -51,6 +51,7 @@ struct Order {
   bool by_unit = false;  // the matrices of x and of the state are transposed
   Wants want = Wants::kAll;
   Gives give = Gives::kAll;
+  bool resets = false;  // sequences begin in the middle of rows
 };
 
 // One for each variant of a sequence's test, for every cell. The tests of
@@ -81,13 +82,20 @@ inline constexpr Order kOrders[] = {
     {Mask::kNone, true, false, false, false, Input::kMultiplied, false},
     {Mask::kHoles, true, true, true, true, Input::kProjected, false, true},
     {Mask::kNone, true, false, true, false, Input::kMultiplied, true, true},
+    // With resets.
+    {Mask::kHoles, false, false, true, true, Input::kMultiplied, true, false,
+     Wants::kAll, Gives::kAll, true},
+    {Mask::kNone, true, true, false, false, Input::kProjected, false, false,
+     Wants::kTraining, Gives::kLast, true},
+    {Mask::kRight, true, true, true, true, Input::kSkipped, true, true,
+     Wants::kAll, Gives::kH, true},
 };
 inline constexpr int kNumOrders = sizeof(kOrders) / sizeof(kOrders[0]);
 inline constexpr int kPlainOrder = 12;  // no step masked, forwards
 
 // Variants from kNumOrders on: all combinations, each with all options that a
 // cell has for the variants above.
-inline constexpr int kOrderCombinations = 6 * 2 * 2 * 2 * 2 * 3 * 2 * 2 * 4 * 5;
+inline constexpr int kOrderCombinations = 6 * 2 * 2 * 2 * 2 * 3 * 2 * 2 * 4 * 5 * 2;
 inline constexpr int kMoreVariants = kOrderCombinations * kNumOrders;
 inline Order OrderOf(int variant) {
   if (variant < kNumOrders) return kOrders[variant];
@@ -103,6 +111,7 @@ inline Order OrderOf(int variant) {
   order.by_unit = digits.NextBool();
   order.want = static_cast<Wants>(digits.Next(4));
   order.give = static_cast<Gives>(digits.Next(5));
+  order.resets = digits.NextBool();
   return order;
 }
 
@@ -169,6 +178,14 @@ class Steps {
     return true;
   }
 
+  // Whether there is a reset between the step and the one before it, of steps
+  // within row b's length.
+  bool Begins(int64_t step, int64_t b) const {
+    if (!order_.resets) return false;
+    if (!order_.backwards) return Resets(Time(step, b), b);
+    return step > 0 && Resets(Time(step - 1, b), b);
+  }
+
   // Whether zoneout leaves element j of a state as it was before an unmasked
   // step. state: 0 for h, 1 for cs.
   bool Keeps(int state, int64_t step, int64_t b, int64_t j) const {
@@ -212,6 +229,18 @@ class Steps {
     ForEach([&](int64_t step, int64_t b) {
       const int64_t at = At(step, b);
       block.data()[at] = Counts(step, b) ? kOn[at % 4] : 0;
+    });
+    return block;
+  }
+
+  // The resets, the same. Any nonzero byte is one, past the lengths too.
+  std::optional<GuardedBlock> ResetBytes() const {
+    if (!order_.resets) return std::nullopt;
+    GuardedBlock block(dims_.steps * dims_.batch, 1);
+    ForEach([&](int64_t t, int64_t b) {
+      const int64_t at =
+          order_.time_major ? t * dims_.batch + b : b * dims_.steps + t;
+      block.data()[at] = Resets(t, b) ? 1 + at % 255 : 0;
     });
     return block;
   }
@@ -270,6 +299,7 @@ class Steps {
   // The state of row b before an unmasked step.
   Tensor Before(int64_t step, int64_t b, const Tensor& initial,
                 const Tensor& states, int64_t width) const {
+    if (Begins(step, b)) return Tensor(width);
     const auto from = step == 0 ? initial.begin() + b * width
                                 : states.begin() + At(step - 1, b) * width;
     return {from, from + width};
@@ -287,6 +317,11 @@ class Steps {
   // In 0..T, both ends of it among a few rows.
   int64_t Length(int64_t b) const {
     return order_.lengths ? (3 * b + 2) % (dims_.steps + 1) : dims_.steps;
+  }
+
+  // Of a time in memory: steps in a row, and some far apart.
+  static bool Resets(int64_t t, int64_t b) {
+    return (3 * t + 2 * b + t * b) % 7 < 2;
   }
 
   int64_t Time(int64_t step, int64_t b) const {
@@ -312,12 +347,14 @@ class SequenceCall {
   explicit SequenceCall(const Steps& steps)
       : shape_(steps.Shape()),
         mask_(steps.MaskBytes()),
+        resets_(steps.ResetBytes()),
         lengths_(steps.Lengths()) {}
 
   template <class Args>
   void Fill(Args* args) const {
     args->shape = shape_;
     if (mask_) args->mask = mask_->data();
+    if (resets_) args->resets = resets_->data();
     if (lengths_) {
       args->shape.lengths = reinterpret_cast<const int64_t*>(lengths_->data());
     }
@@ -326,6 +363,7 @@ class SequenceCall {
  private:
   const SequenceShape shape_;
   const std::optional<GuardedBlock> mask_;
+  const std::optional<GuardedBlock> resets_;
   const std::optional<GuardedBlock> lengths_;
 };
 

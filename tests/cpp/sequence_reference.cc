@@ -306,6 +306,10 @@ NamedTensors SequenceReference::Forward(const NamedTensors& in) const {
     for (int64_t b = 0; b < d.batch; ++b) {
       if (steps.Past(step, b)) continue;
       const int64_t row = steps.At(step, b);
+      if (steps.Begins(step, b)) {
+        SetRow(Tensor(width), b, &h_last);
+        SetRow(Tensor(cs_width), b, &cs_last);
+      }
       Tensor h = Row(h_last, b, width), cs = Row(cs_last, b, cs_width);
       if (steps.Counts(step, b)) {
         RowGemms gemms(*this, in, weights, b, row);
@@ -384,7 +388,15 @@ NamedTensors SequenceReference::Backward(const NamedTensors& in) const {
           Plus(Row(cs_prev_grad, b, cs_width), Row(cs_grad, row, cs_width));
       SetRow(d_h, b, &h_prev_grad);
       SetRow(d_cs, b, &cs_prev_grad);
-      if (!steps.Counts(step, b)) continue;
+      const auto end_step = [&] {
+        if (!steps.Begins(step, b)) return;
+        SetRow(Tensor(width), b, &h_prev_grad);
+        SetRow(Tensor(cs_width), b, &cs_prev_grad);
+      };
+      if (!steps.Counts(step, b)) {
+        end_step();
+        continue;
+      }
       const Tensor h_kept = steps.SplitGrad(0, step, b, &d_h);
       const Tensor cs_kept = steps.SplitGrad(1, step, b, &d_cs);
       const Tensor h_prev =
@@ -421,6 +433,7 @@ NamedTensors SequenceReference::Backward(const NamedTensors& in) const {
       SetRow(h_kept.empty() ? back : Plus(back, h_kept), b, &h_prev_grad);
       SetRow(cs_kept.empty() ? grads.cs_prev : Plus(grads.cs_prev, cs_kept), b,
              &cs_prev_grad);
+      end_step();
     }
   }
   for (const auto& [name, sum] : sums) out[name + "_grad"] = Totals(sum);

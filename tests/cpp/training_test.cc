@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cc/core/row_order.h"
+#include "cc/core/row_pieces.h"
 #include "tests/cpp/op.h"
 #include "tests/cpp/op_tests.h"
 #include "tests/cpp/sequence.h"
@@ -50,6 +51,9 @@ TEST_P(Training, SpansHaveTheSameBits) {
       {{20, kInput, kUnits, 60}, 10},  // masked at the begin, a projection
       {{20, kInput, kUnits, 60}, 13},  // lengths, backwards, dropout
       {{20, kInput, kUnits, 60}, 14},  // lengths
+      {{20, kInput, kUnits, 60}, 15},  // resets, masks, all options
+      {{20, kInput, kUnits, 60}, 16},  // resets, backwards
+      {{1, kInput, kUnits, 965}, 16},
       // Few rows in all, which stream their weights; several panels.
       {{6, 40, 37, 4}, kPlainOrder},
       {{8, 37, 65, 3}, kPlainOrder},
@@ -84,8 +88,14 @@ TEST_P(Training, SavedInStepsHasTheSameBits) {
     struct {
       SequenceShape shape;
       const uint8_t* mask = nullptr;
+      const uint8_t* resets = nullptr;
     } args;
     sequence.Fill(&args);
+    std::vector<int64_t> pieces;
+    SplitAtResets(&args, [&](int64_t count) {
+      pieces.resize(count);
+      return pieces.data();
+    });
     args.shape.saved_in_steps = true;
     std::vector<int64_t> storage(RowOrderStorage(args.shape, args.mask));
     const RowOrder order = MakeRowOrder(args.shape, args.mask, storage.data());

@@ -135,7 +135,7 @@ def test_an_op_that_is_told_to_save_nothing(tfb, tf, mode, persistent):
     shapes |= {"w_x": (4, 12), "w_h": (3, 12), "b": (12,)}
     given = {name: tf.constant(rng.normal(size=shape)) for name, shape in shapes.items()}
     left_out = dict.fromkeys(("peepholes", "w_p", "recurrent_dropout"), tf.zeros([0], tf.float64))
-    left_out |= dict.fromkeys(("mask", "zoneout_h", "zoneout_c"), tf.zeros([0], tf.bool))
+    left_out |= dict.fromkeys(("mask", "resets", "zoneout_h", "zoneout_c"), tf.zeros([0], tf.bool))
     left_out["sequence_lengths"] = tf.zeros([0], tf.int32)
 
     def gradients(given, is_training):

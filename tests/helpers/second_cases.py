@@ -10,12 +10,13 @@ from helpers import compare, sequence_functions, tolerances
 T, B, I, H, P = 3, 3, 2, 3, 2  # noqa: E741  the contracts' names
 BOUND = tolerances.second_bound("double", T * (I + H))
 MASK = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0]], bool)  # [T, B]
+RESETS = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0]], bool)  # [T, B]
 LENGTHS = np.array([2, 3, 1], np.int32)
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1, "layer_norm_lstm": 4, "layer_norm_gru": 3}
 
 # The function, its options, and what is given to it beside: "mask", "lengths" ("lengths64" in
 # int64), "dropout", "peepholes", "projection", "products" (the input is x · w_x), "zoneout" by
-# draws or by its "mean".
+# draws or by its "mean", "resets".
 CASES = {
     "lstm": ("lstm", {}, ""),
     "lstm mask dropout": ("lstm", {"forget_bias": 0.6}, "mask dropout"),
@@ -26,12 +27,19 @@ CASES = {
         "mask lengths64 dropout peepholes projection",
     ),
     "lstm products": ("lstm", {"time_major": True}, "lengths products projection"),
+    "lstm resets": ("lstm", {}, "resets peepholes"),
+    "lstm resets all": (
+        "lstm",
+        {"go_backwards": True, "time_major": True},
+        "resets mask lengths dropout projection zoneout",
+    ),
     "layer norm lstm": ("layer_norm_lstm", {}, ""),
     "layer norm lstm all": (
         "layer_norm_lstm",
         {"epsilon": 0.1, "time_major": True, "go_backwards": True},
         "mask lengths dropout",
     ),
+    "layer norm lstm resets": ("layer_norm_lstm", {"go_backwards": True}, "resets mask"),
     "layer norm lstm products": (
         "layer_norm_lstm",
         {"norm_output_only": True},
@@ -43,11 +51,18 @@ CASES = {
         {"epsilon": 0.1, "time_major": True, "go_backwards": True, "gate_order": "urc"},
         "mask lengths dropout",
     ),
+    "layer norm gru resets": ("layer_norm_gru", {}, "resets lengths"),
     "layer norm gru products": ("layer_norm_gru", {}, "lengths products"),
     "lstm zoneout": ("lstm", {"go_backwards": True}, "mask lengths peepholes dropout zoneout"),
     "lstm mean": ("lstm", {"time_major": True}, "lengths projection mean"),
     "gru after": ("gru", {}, "lengths dropout"),
     "gru after zoneout": ("gru", {"gate_order": "urc"}, "mask lengths zoneout"),
+    "gru after resets": ("gru", {"time_major": True}, "resets lengths mean"),
+    "gru before resets": (
+        "gru",
+        {"reset_after": False, "go_backwards": True},
+        "resets mask dropout",
+    ),
     "gru after mean": ("gru", {"time_major": True}, "mean"),
     "gru before zoneout": ("gru", {"reset_after": False, "time_major": True}, "zoneout"),
     "gru before mean": ("gru", {"reset_after": False}, "mask lengths dropout mean"),
@@ -66,6 +81,7 @@ CASES = {
     "gru before products": ("gru", {"reset_after": False, "time_major": True}, "products mask"),
     "rnn tanh": ("simple_rnn", {}, "lengths dropout"),
     "rnn tanh all": ("simple_rnn", {"go_backwards": True, "time_major": True}, "mask lengths"),
+    "rnn resets": ("simple_rnn", {}, "resets lengths"),
     "rnn relu": ("simple_rnn", {"activation": "relu"}, "products mask dropout"),
 }
 
@@ -162,6 +178,9 @@ class Case(Differentiable):
         if "mask" in given:
             mask = MASK[:steps, :batch]
             self.options["mask"] = tf.constant(mask if major else mask.T)
+        if "resets" in given:
+            resets = RESETS[:steps, :batch]
+            self.options["resets"] = tf.constant(resets if major else resets.T)
         if "lengths" in given:
             lengths = np.minimum(LENGTHS[:batch], steps)
             self.options["lengths"] = tf.constant(

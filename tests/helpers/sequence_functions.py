@@ -165,8 +165,9 @@ class Oracle:
     """
 
     def __init__(
-        self, function, inputs, mask=None, lengths=None, go_backwards=False, rounds_operands=False
-    ):
+        self, function, inputs, mask=None, lengths=None, go_backwards=False, *,
+        rounds_operands=False, resets=None,
+    ):  # fmt: skip
         names = {"h": "h_prev", "cs": "cs_prev", "dropout": "recurrent_dropout"}
         self._function, kind = function, inputs["x"].dtype
         self._values = {names.get(k, k): v for k, v in inputs.items()}
@@ -174,6 +175,8 @@ class Oracle:
         options = {k: v for k, v in function.options.items() if k in numbers}
         if mask is not None:
             self._values["mask"] = mask
+        if resets is not None:
+            self._values["resets"] = resets
         if function.zoneout == "draws":
             self._values |= {k: v.numpy() for k, v in _zoneout_of(function, inputs).items()}
         elif function.zoneout:
@@ -221,8 +224,12 @@ def laid_out(array, time_major: bool):
     return np.swapaxes(np.asarray(array), 0, 1)
 
 
-def options_of(mask, lengths, time_major, go_backwards=False, lengths_type=np.int32) -> dict:
+def options_of(
+    mask, lengths, time_major, go_backwards=False, lengths_type=np.int32, resets=None
+) -> dict:
     options = {"time_major": time_major, "go_backwards": go_backwards}
+    if resets is not None:
+        options["resets"] = tf.constant(laid_out(resets, time_major))
     if mask is not None:
         options["mask"] = tf.constant(laid_out(mask, time_major))
     if lengths is not None:
@@ -258,20 +265,22 @@ def cotangents_of(outputs, dtype, seed: int = 7) -> list[np.ndarray]:
 
 def check(
     module, function, dims, dtype, pattern, time_major, go_backwards=False, *,
-    lengths_type=np.int32, **more,
+    lengths_type=np.int32, resets=None, **more,
 ) -> None:  # fmt: skip
     """Outputs and gradients of one call against the oracle; more: dropout and projected."""
     kind = block_cells.numpy_type(dtype)
     inputs = random_inputs(function, dims, kind, **more)
-    options = options_of(*pattern, time_major, go_backwards, lengths_type)
-    oracle = Oracle(function, inputs, *pattern, go_backwards)
+    options = options_of(*pattern, time_major, go_backwards, lengths_type, resets)
+    oracle = Oracle(function, inputs, *pattern, go_backwards, resets=resets)
     want = oracle.outputs()
     cotangents = cotangents_of(want, kind)
     got, gradients = run(module, function, inputs, options, cotangents)
     if dtype == "bfloat16":
         # Behind a norm, which divides by a deviation, the rounding of an operand is more than that
         # of an output: 2.3 eps of an element were seen, and 0.5 when the oracle rounds likewise.
-        rounds = Oracle(function, inputs, *pattern, go_backwards, rounds_operands=True).outputs()
+        rounds = Oracle(
+            function, inputs, *pattern, go_backwards, rounds_operands=True, resets=resets
+        ).outputs()
         want = min(
             want, rounds, key=lambda one: np.abs(got[0].astype(float) - one[0]).max(initial=0)
         )
@@ -286,6 +295,21 @@ def check(
     assert gradients.keys() == expected.keys() & inputs.keys(), what
     for key, value in gradients.items():
         compare.assert_close(value, expected[key], bound, f"gradient of {key}, {what}")
+
+
+def resets_of(dims, kind: str, seed: int = 0) -> np.ndarray:
+    """[T, B]: at no step, at all, now and then, or one in each row."""
+    t, b = dims[:2]
+    rng = np.random.default_rng([seed, t, b, 5])
+    share = {"none": 0.0, "all": 1.0, "many": 0.5, "few": 0.15}
+    if kind in share:
+        return rng.random((t, b)) < share[kind]
+    place = {"first": 0, "last": t - 1}
+    at = np.full(b, place[kind]) if kind in place else rng.integers(0, max(t, 1), b)
+    return np.arange(t)[:, None] == at[None, :]
+
+
+RESETS = ("none", "all", "many", "few", "first", "last", "one in each row")
 
 
 def patterns(dims, seed: int = 0) -> dict[str, tuple]:

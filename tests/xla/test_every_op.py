@@ -34,7 +34,7 @@ def _arguments(key, dims, dtype, left_out=()):
         left_out = (*left_out, "w_p")  # which is legal with columns only
     for name, shape in op.shapes(op_table.sizes_of(*dims), attrs).items():
         shape = (0,) if name in left_out else shape
-        if name in ("mask", "zoneout_h", "zoneout_c"):
+        if name in ("mask", "resets", "zoneout_h", "zoneout_c"):
             tensors[name] = tf.constant(np.random.default_rng(3).random(shape) < 0.7)
         elif name == "sequence_lengths":
             lengths = [min(LENGTHS[k % 3], dims[0]) for k in range(shape[0])]

@@ -54,8 +54,14 @@ def peepholes_iof(emit: Emitter, rows: list[str]) -> str:
     return emit.concat([wci, wco, wcf], 0)
 
 
-def _emit(emit: Emitter, cell: Cell, states: list[str], mask: str, lengths: str) -> None:
-    """The node of a sequence op; its outputs are h, then the last states."""
+def _emit(emit: Emitter, cell: Cell, states: list[str], of_steps: list[str]) -> None:
+    """The node of a sequence op; its outputs are h, then the last states.
+
+    of_steps: its inputs mask, sequence_lengths and resets.
+    """
+    mask, lengths, resets = of_steps
+    if emit.is_given(resets):
+        raise Unsupported("it has resets, and ONNX's nodes run each row as one sequence")
     if emit.attr("precision") != "float32":
         raise Unsupported(
             f"its weights are frozen in {emit.attr('precision')}; export the model that was frozen"
@@ -72,7 +78,7 @@ def _emit(emit: Emitter, cell: Cell, states: list[str], mask: str, lengths: str)
 
 
 def _lstm(emit: Emitter) -> None:
-    _, h_prev, cs_prev, w_x, w_h, b, peepholes, mask, lengths, w_p, *rest = emit.inputs
+    _, h_prev, cs_prev, w_x, w_h, b, peepholes, mask, lengths, resets, w_p, *rest = emit.inputs
     _check_dropout(emit, *rest)
     if emit.is_given(w_p):
         raise Unsupported("it has a projection, ONNX's LSTM has none")
@@ -92,11 +98,11 @@ def _lstm(emit: Emitter) -> None:
         b_x=add_to_block(emit, b, units, 4, 1, emit.attr("forget_bias")),
         peepholes=rows,
     )
-    _emit(emit, cell, [h_prev, cs_prev], mask, lengths)
+    _emit(emit, cell, [h_prev, cs_prev], [mask, lengths, resets])
 
 
 def _gru_after(emit: Emitter) -> None:
-    _, h_prev, w_x, w_h, b_x, b_h, mask, lengths, *rest = emit.inputs
+    _, h_prev, w_x, w_h, b_x, b_h, mask, lengths, resets, *rest = emit.inputs
     _check_dropout(emit, *rest)
     units = _columns(emit, w_h, b_x, 3)
     cell = Cell(
@@ -109,11 +115,11 @@ def _gru_after(emit: Emitter) -> None:
         b_h=b_h,
         attrs={"linear_before_reset": 1},
     )
-    _emit(emit, cell, [h_prev], mask, lengths)
+    _emit(emit, cell, [h_prev], [mask, lengths, resets])
 
 
 def _gru(emit: Emitter) -> None:
-    _, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, b_ru, b_c, mask, lengths, *rest = emit.inputs
+    _, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, b_ru, b_c, mask, lengths, resets, *rest = emit.inputs
     _check_dropout(emit, *rest)
     units = _columns(emit, w_c_h, b_c, 1)
     w_x = emit.concat([w_ru_x, w_c_x], 1) if emit.is_given(w_ru_x) else w_ru_x
@@ -125,11 +131,11 @@ def _gru(emit: Emitter) -> None:
         w_h=emit.concat([w_ru_h, w_c_h], 1),
         b_x=emit.concat([b_ru, b_c], 0),
     )
-    _emit(emit, cell, [h_prev], mask, lengths)
+    _emit(emit, cell, [h_prev], [mask, lengths, resets])
 
 
 def _rnn(emit: Emitter) -> None:
-    _, h_prev, w_x, w_h, b, mask, lengths, dropout = emit.inputs
+    _, h_prev, w_x, w_h, b, mask, lengths, resets, dropout = emit.inputs
     _check_dropout(emit, dropout)
     units = _columns(emit, w_h, b, 1)
     cell = Cell(
@@ -141,7 +147,7 @@ def _rnn(emit: Emitter) -> None:
         b_x=b,
         attrs={"activations": ["Relu" if emit.attr("activation") == "relu" else "Tanh"]},
     )
-    _emit(emit, cell, [h_prev], mask, lengths)
+    _emit(emit, cell, [h_prev], [mask, lengths, resets])
 
 
 # ---- the block ops: time-major, [x, h] in one matrix, a common length

@@ -37,7 +37,7 @@ _ERRORS = (
 )
 _DTYPES = {tf.half: "half", **{t: t.name for t in (tf.bfloat16, tf.float32, tf.float64)}}
 _LENGTHS = ("lengths", "seq_len_max")
-_WITH_OWN_DTYPE = ("mask", "zoneout_h", "zoneout_c", *_LENGTHS)
+_WITH_OWN_DTYPE = ("mask", "resets", "zoneout_h", "zoneout_c", *_LENGTHS)
 # The tensors of each tuple, and the inputs of the ops that these are.
 _TUPLES = {
     "initial_state": {"h": "h_prev", "cs": "cs_prev"},

@@ -30,7 +30,15 @@ _FRAGMENTS = {
         mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
           False the step is skipped: the state does not change, and the output repeats it. On a CPU,
           padding at either end of a row takes no time.
-        time_major: whether the first dim of x, mask and the outputs is T; it makes no call faster.
+        resets: bool, [B, T], or [T, B] with time_major. True where a new sequence begins: the state
+          before that step is zeros, or with go_backwards the state before the step that precedes
+          it in time, and no gradient passes. The initial state is that of the piece that is
+          processed first, unless a row that is processed forwards begins with a reset; the state
+          returned is that after the piece processed last. A masked step keeps the state after the
+          reset. Pieces run side by side, so that a row takes the steps of its longest piece; on a
+          GPU, resets is read on the host (see `pack_sequences`).
+        time_major: whether the first dim of x, mask, resets and the outputs is T; it makes no call
+          faster.
         go_backwards: whether steps are processed from the last to the first, with lengths from the
           last within them. Each output is at the position of its input.
     """,

@@ -22,7 +22,7 @@ _DIGITS = 32  # of one fingerprint
 # The other inputs of the ops are weights.
 _NOT_WEIGHTS = {
     *("x", "h_prev", "cs_prev", "mask", "sequence_lengths", "recurrent_dropout"),
-    *("zoneout_h", "zoneout_c"),
+    *("resets", "zoneout_h", "zoneout_c"),
 }
 
 

@@ -46,6 +46,7 @@ def layer_norm_lstm(
     recurrent_dropout_factors: tf.Tensor | None = None,
     lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
+    resets: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
     recompute: bool | int = False,
@@ -97,7 +98,7 @@ def layer_norm_lstm(
         initial_state = (util.first_state("layer_norm_lstm", None, x, w_h, time_major),) * 2
     h_prev, cs_prev = initial_state
     (gamma_x, beta_x), (gamma_h, beta_h), (gamma_c, beta_c) = norms
-    steps = util.Steps(lengths, mask, time_major, go_backwards)
+    steps = util.Steps(lengths, mask, resets, time_major, go_backwards)
     result = frozen.call(
         _ops.block_rnn_layer_norm_lstm_sequence,
         "LayerNormLSTMSequence",
@@ -137,6 +138,7 @@ def layer_norm_gru(
     recurrent_dropout_factors: tf.Tensor | None = None,
     lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
+    resets: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
     recompute: bool | int = False,
@@ -184,7 +186,7 @@ def layer_norm_gru(
     if b_h is None:
         b_h = tf.zeros_like(util.in_dtype(b_x, x.dtype))
     (gamma_x, beta_x), (gamma_h, beta_h) = kernel_norm, recurrent_norm
-    steps = util.Steps(lengths, mask, time_major, go_backwards)
+    steps = util.Steps(lengths, mask, resets, time_major, go_backwards)
     result = frozen.call(
         _ops.block_rnn_layer_norm_gru_sequence,
         "LayerNormGRUSequence",

@@ -103,19 +103,22 @@ def _composed(cell: Cell, given: Any, attrs: Attrs) -> dict[str, tf.Tensor]:
     """The outputs of the forward op by name, but for span_states, from its inputs."""
     dtype, epsilon = given.x.dtype, attrs["epsilon"]
     order = walks.Order(attrs["time_major"], attrs["go_backwards"])
-    walk = walks.Walk(order, given.x, given.mask, given.sequence_lengths)
+    walk = walks.Walk(order, given.x, given.mask, given.sequence_lengths, given.resets)
     given = given._make(util.wide(t) if t.dtype.is_floating else t for t in given)
 
     x = walk.time_major(walk.read(given.x))
     of_x = _normalized(x if given.w_x.shape.rank == 1 else walks.times(x, given.w_x), epsilon)
     z_x = of_x.hat * given.gamma_x + cell.offset(given)
     valid = tf.broadcast_to(walk.time_major(walk.valid), tf.shape(z_x[..., :1]))
+    begins = () if walk.begins is None else (walk.time_major(walk.begins),)
     dropout = None if given.recurrent_dropout.shape.rank == 1 else given.recurrent_dropout
     weights = walks.Weights(given.w_h, dropout, walk.axis)
     count = len(cell.states)
 
     def step(before: tuple[tf.Tensor, ...], now: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-        states, (z, counts) = before[:count], now
+        states, (z, counts, *of_begins) = before[:count], now
+        for begin in of_begins:
+            states = tuple(tf.where(begin, tf.zeros_like(each), each) for each in states)
         of_h = _normalized(weights.of_state(states[0], cell.gates), epsilon)
         after = cell.step(z, of_h.hat, states, given, attrs)
         kept = (tf.where(counts, new, old) for new, old in zip(after, states, strict=True))
@@ -128,7 +131,9 @@ def _composed(cell: Cell, given: Any, attrs: Attrs) -> dict[str, tf.Tensor]:
         h_hat, h_rstd = z_x, tf.zeros_like(z_x[..., :1])
     else:
         no_norm = (tf.zeros_like(z_x[:1])[0], tf.zeros_like(z_x[:1, :, :1])[0])
-        *states, h_hat, h_rstd = tf.scan(step, (z_x, valid), initializer=(*first, *no_norm))
+        *states, h_hat, h_rstd = tf.scan(
+            step, (z_x, valid, *begins), initializer=(*first, *no_norm)
+        )
         last = tuple(state[-1] for state in states)
 
     def in_memory(sequence: tf.Tensor, where: tf.Tensor) -> tf.Tensor:

@@ -48,6 +48,7 @@ def _all_given(given: NamedTuple, gates: int) -> NamedTuple:
 
     neutral = {
         "mask": (2, lambda: tf.ones(tf.shape(given.h)[:2], tf.bool)),
+        "resets": (2, lambda: tf.zeros(tf.shape(given.h)[:2], tf.bool)),
         "h_grad": (3, lambda: tf.zeros_like(given.h)),
         "cs_grad": (3, lambda: tf.zeros_like(given.cs)),
         "h_last_grad": (2, lambda: tf.zeros_like(h_prev)),

@@ -38,7 +38,7 @@ class Cell(abc.ABC):
         """From the inputs and the attrs of the Grad op."""
         self.given = given
         order = walks.Order(*(attrs[name] for name in walks.Order._fields))
-        self.walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+        self.walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths, given.resets)
         self._h_before = self.walk.before(given.h_prev, given.h)
 
     def _weights_of(self, w_h: tf.Tensor) -> walks.Weights:

@@ -186,6 +186,7 @@ class Steps(NamedTuple):
 
     lengths: tf.Tensor | None
     mask: tf.Tensor | None
+    resets: tf.Tensor | None
     time_major: bool
     go_backwards: bool
 
@@ -198,6 +199,7 @@ def shared(
         "x": x,
         "mask": _mask(name, steps.mask),
         "sequence_lengths": _lengths(name, x, 1 if steps.time_major else 0, steps.lengths),
+        "resets": _resets(name, steps.resets),
         "recurrent_dropout": or_left_out(
             f"{name}: recurrent_dropout_factors", recurrent_dropout_factors, 3, x.dtype
         ),
@@ -216,6 +218,14 @@ def _mask(op: str, mask: tf.Tensor | None) -> tf.Tensor:
         if not mask.dtype.is_bool:
             mask = tf.cast(mask, tf.bool)
     return or_left_out(f"{op}: mask", mask, 2, tf.bool)
+
+
+def _resets(op: str, resets: tf.Tensor | None) -> tf.Tensor:
+    if resets is not None:
+        resets = tensors.as_tensor(resets)
+        if not resets.dtype.is_bool:
+            raise TypeError(f"{op}: resets must be of bool, got {resets.dtype.name}")
+    return or_left_out(f"{op}: resets", resets, 2, tf.bool)
 
 
 def _lengths(op: str, x: tf.Tensor, batch_axis: int, lengths: tf.Tensor | None) -> tf.Tensor:

@@ -28,10 +28,16 @@ class Walk:
     inside: [T, B, 1] or [B, T, 1], whether a step is within its row's length.
     valid: the same, whether it is done, not skipped.
     complete: whether it is known that all steps are done.
+    begins: [T, B, 1] or [B, T, 1], whether a reset comes before a step; None without resets.
     """
 
     def __init__(
-        self, order: Order, outputs: tf.Tensor, mask: tf.Tensor, lengths: tf.Tensor
+        self,
+        order: Order,
+        outputs: tf.Tensor,
+        mask: tf.Tensor,
+        lengths: tf.Tensor,
+        resets: tf.Tensor,
     ) -> None:
         self._backwards = order.go_backwards
         self.axis = 0 if order.time_major else 1
@@ -50,6 +56,13 @@ class Walk:
         self.valid = self.inside
         if mask.shape.rank != 1:
             self.valid &= self.in_order(mask[..., tf.newaxis])
+        self.begins = None
+        if resets.shape.rank != 1:
+            # One past a row's length does not count.
+            self.begins = self.in_order(resets[..., tf.newaxis]) & self.inside
+            if self._backwards:
+                # It lies between its step and the one that is done next.
+                self.begins = self.later(self.begins, self._none(self.begins))
 
     def in_order(self, sequence: tf.Tensor) -> tf.Tensor:
         """From the order in memory to the order of processing, or back."""
@@ -88,9 +101,15 @@ class Walk:
         """
         first, states = util.wide(first), self.in_order(util.wide(states))
         moved = self.later(states, first)
-        if self.complete:
-            return moved
-        return tf.where(self._follows(), moved, tf.expand_dims(first, self.axis))
+        if not self.complete:
+            moved = tf.where(self._follows(), moved, tf.expand_dims(first, self.axis))
+        return self.from_before(moved)
+
+    def from_before(self, sequence: tf.Tensor) -> tf.Tensor:
+        """Zeros where a reset comes before a step, in what belongs to the state before it."""
+        if self.begins is None:
+            return sequence
+        return tf.where(self.begins, tf.zeros_like(sequence), sequence)
 
     def later(self, sequence: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         """Of each step what is at the one before, and `first` of the first step."""
@@ -104,12 +123,15 @@ class Walk:
 
     def _follows(self) -> tf.Tensor:
         """Whether the state before a step is an output, not the first state."""
-        return self.later(
-            self.inside, tf.zeros(tf.gather(tf.shape(self.inside), [1 - self.axis, 2]), tf.bool)
-        )
+        return self.later(self.inside, self._none(self.inside))
+
+    def _none(self, steps: tf.Tensor) -> tf.Tensor:
+        """False for one step of all rows."""
+        return tf.zeros(tf.gather(tf.shape(steps), [1 - self.axis, 2]), tf.bool)
 
     def onto_states(self, on_before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """From gradients of what `before` gives: that of the first state, those of the outputs."""
+        on_before = self.from_before(on_before)
         axis, rest, zeros = self.axis, on_before, tf.zeros_like(on_before)
         if self.complete:
             first = tf.reduce_sum(on_before[:1] if axis == 0 else on_before[:, :1], axis)  # or none
@@ -139,7 +161,7 @@ def solve_back(
     """The gradients of a state after each step, all included, of all steps at once.
 
     That of the state before a step is factor ∘ that after it + rest; a step that is skipped passes
-    it on.
+    it on, and a reset does not.
 
     Args:
       walk: the steps.
@@ -147,13 +169,14 @@ def solve_back(
       cotangents: gradients of the states as outputs.
       last: the gradient of the last state.
     """
-    own = cotangents + walk.sooner(walk.done(rest), last)
+    own = cotangents + walk.sooner(walk.from_before(walk.done(rest)), last)
     if factor is None:
         if walk.complete:
             return own
         factor = tf.zeros_like(rest)
     if not walk.complete:
         factor = tf.where(walk.valid, factor, tf.ones_like(factor))
+    factor = walk.from_before(factor)
     return _linear_back(walk.sooner(factor, tf.zeros_like(last)), own, walk.axis)
 
 
@@ -216,17 +239,24 @@ def push(
       saved: what the step takes of each step.
     """
     first, given = tuple(first), [*added, *saved]
-    if not walk.complete:
-        given.append(tf.cast(walk.valid, given[0].dtype))
+    flags = [
+        each for each in (None if walk.complete else walk.valid, walk.begins) if each is not None
+    ]
+    given += [tf.cast(flag, given[0].dtype) for flag in flags]
     widths = [tensors.dim(each, 2, 3) for each in given]
     count = len(first)
 
     def one(before: tuple[tf.Tensor, ...], now: tf.Tensor) -> tuple[tf.Tensor, ...]:
         parts = tf.split(now, widths, axis=1, num=len(widths))
         own, kept = parts[:count], parts[count : count + len(saved)]
+        valid_and_begins = iter(parts[count + len(saved) :])
+        valid = None if walk.complete else next(valid_and_begins) > 0
+        if walk.begins is not None:
+            begins = next(valid_and_begins) > 0
+            before = tuple(tf.where(begins, tf.zeros_like(each), each) for each in before)
         after = step(before, kept)
-        if not walk.complete:
-            after = [tf.where(parts[-1] > 0, a, b) for a, b in zip(after, before, strict=True)]
+        if valid is not None:
+            after = [tf.where(valid, a, b) for a, b in zip(after, before, strict=True)]
         after = tuple(a + b for a, b in zip(after, own, strict=True))
         return keep_shapes(after, before)
 
@@ -243,7 +273,10 @@ def push(
         after = run(walk.time_major(tf.concat(given, axis=2)), *first)
         after = [walk.time_major(each) for each in after]
     return Pushed(
-        before=tuple(walk.later(each, start) for start, each in zip(first, after, strict=True)),
+        before=tuple(
+            walk.from_before(walk.later(each, start))
+            for start, each in zip(first, after, strict=True)
+        ),
         after=tuple(after),
         last=tuple(_last(walk, start, each) for start, each in zip(first, after, strict=True)),
     )

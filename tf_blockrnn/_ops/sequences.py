@@ -47,6 +47,7 @@ def lstm(
     zoneout_c: float | tf.Tensor | None = None,
     lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
+    resets: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
     recompute: bool | int = False,
@@ -102,7 +103,7 @@ def lstm(
         if (type(state), type(cell_state)) != (int, int) or state != cell_state:
             cs_prev = util.zero_state("lstm", x, time_major, cell_state)
     h, c = util.zoneout("lstm: zoneout_h", zoneout_h), util.zoneout("lstm: zoneout_c", zoneout_c)
-    steps = util.Steps(lengths, mask, time_major, go_backwards)
+    steps = util.Steps(lengths, mask, resets, time_major, go_backwards)
     result = frozen.call(
         _ops.block_rnn_lstm_sequence,
         "LSTMSequence",
@@ -208,6 +209,7 @@ def gru(
     zoneout_h: float | tf.Tensor | None = None,
     lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
+    resets: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
     recompute: bool | int = False,
@@ -252,7 +254,7 @@ def gru(
     x, w_h = util.inputs(x, w_h, *others)
     h_prev = util.first_state("gru", initial_state, x, w_h, time_major)
     h = util.zoneout("gru: zoneout_h", zoneout_h)
-    steps = util.Steps(lengths, mask, time_major, go_backwards)
+    steps = util.Steps(lengths, mask, resets, time_major, go_backwards)
     given = util.shared("gru", x, recurrent_dropout_factors, steps)
     given |= {"h_prev": h_prev, "zoneout_h": h.kept, "zoneout_rate_h": h.rate, "name": name}
     given |= util.saving("gru", recompute)

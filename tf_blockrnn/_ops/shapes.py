@@ -25,7 +25,8 @@ def _each(argument: str, count: int, shape: str) -> dict[str, str]:
 
 def _sequence(gates: int, outputs: str, others: Patterns) -> Patterns:
     wide = f"{gates}H" if gates > 1 else "H"
-    steps = {"mask": "B, T", "lengths": "B", "recurrent_dropout_factors": f"{gates}, B, {outputs}"}
+    steps = {"mask": "B, T", "resets": "B, T", "lengths": "B"}
+    steps["recurrent_dropout_factors"] = f"{gates}, B, {outputs}"
     weights = {"w_x": f"I, {wide}", "w_h": f"{outputs}, {wide}"}
     return {"x": "B, T, I", **weights, **others, **steps}
 

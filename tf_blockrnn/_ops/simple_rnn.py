@@ -31,6 +31,7 @@ def simple_rnn(
     recurrent_dropout_factors: tf.Tensor | None = None,
     lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
+    resets: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
     recompute: bool | int = False,
@@ -70,7 +71,7 @@ def simple_rnn(
         raise ValueError(f'simple_rnn: activation must be "tanh" or "relu", got {activation!r}')
     util.recompute_attr("simple_rnn", recompute)
     x, w_h = util.inputs(x, w_h, w_x, b, initial_state, recurrent_dropout_factors)
-    steps = util.Steps(lengths, mask, time_major, go_backwards)
+    steps = util.Steps(lengths, mask, resets, time_major, go_backwards)
     result = frozen.call(
         _ops.block_rnn_rnn_sequence,
         "RNNSequence",

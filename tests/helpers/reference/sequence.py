@@ -23,7 +23,7 @@ _INPUTS = (
 _PEEPHOLES = ("wci", "wcf", "wco")
 _INITIAL = {"h": "h_prev", "cs": "cs_prev"}
 _DRAWS = {"h": "zoneout_h", "cs": "zoneout_c"}  # [T, B, …], where a state stays as it was
-_BOOLS = ("mask", *_DRAWS.values())
+_BOOLS = ("mask", "resets", *_DRAWS.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -356,6 +356,7 @@ class _Steps:
         lengths = np.full(batch, steps) if options.lengths is None else np.array(options.lengths)
         self._lengths, self._step = lengths.astype(int), -1 if options.backwards else 1
         self._mask = values.get("mask", np.ones((steps, batch), bool))
+        self._resets = values.get("resets", np.zeros((steps, batch), bool))
         self.times = list(range(steps))[:: self._step]
 
     def valid(self, t: int) -> np.ndarray:
@@ -364,12 +365,21 @@ class _Steps:
     def computed(self, t: int) -> np.ndarray:
         return np.flatnonzero((t < self._lengths) & self._mask[t])
 
+    def beginning(self, t: int) -> np.ndarray:
+        """The valid rows in which a reset lies between step t and the step done before it."""
+        rows = self.valid(t)
+        if self._step > 0:
+            return rows[self._resets[t, rows]]
+        rows = rows[t + 1 < self._lengths[rows]]
+        return rows[self._resets[t + 1, rows]] if rows.size else rows
+
     def before(self, t: int, rows, sequence, initial) -> np.ndarray:
         """A state as it is when step t begins; `sequence` has it after each step."""
         last = t - self._step  # the step before, of rows that have it
         has = (last >= 0) & (last < self._lengths[rows])
         found = initial[rows].copy()
         found[has] = sequence[last, rows[has]] if has.any() else 0.0
+        found[np.isin(rows, self.beginning(t))] = 0.0
         return found
 
 
@@ -399,6 +409,8 @@ def forward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarra
     state = {name: values[_INITIAL[name]].copy() for name in kind.states}
     running, order = kind(values, options), _Steps(values, options)
     for t in order.times:
+        for name in kind.states:
+            state[name][order.beginning(t)] = 0.0
         rows = order.computed(t)
         new, saved = running.step(t, rows, *(state[name][rows] for name in kind.states))
         for name, value in zip(kind.states, new, strict=True):
@@ -445,6 +457,8 @@ def backward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarr
             kind.states, running.step_backward(t, rows, before, saved, of_step), strict=True
         ):
             carried[name][rows] = value + _part(kept[name], carried[name][rows])
+        for name in kind.states:
+            carried[name][order.beginning(t)] = 0.0
     for name, value in carried.items():
         grads[_INITIAL[name]][...] = value
     return grads
