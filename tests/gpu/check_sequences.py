@@ -90,6 +90,10 @@ def variants(cell: str) -> list[sequences.Call]:
         make(without=("x", "w_x", "w_h", "w_p", "b", "b_x", "b_h", "h_prev", "cs_prev")),
         make(without=("h_last", "cs_last", "h_grad", "h_last_grad", "cs_grad", "cs_last_grad")),
         make(keeps=False, without=("h",)),
+        make(resets=True),
+        make(resets=True, mask=True, dropout=True, lengths=LENGTHS, backwards=True),
+        make(resets=True, time_major=False, state_stride=2, block_bytes=1),
+        make(projected, resets=True, lengths=LENGTHS, time_major=False),
     ]
     if cell in ("lstm", "gru", "gru_after"):
         drawn = {"zoneout": "draws", "without": ("co",)}
@@ -97,6 +101,7 @@ def variants(cell: str) -> list[sequences.Call]:
             make(**drawn, mask=True, lengths=LENGTHS, backwards=True, block_bytes=1),
             make(**drawn, dropout=True, time_major=False, state_stride=2),
             make(zoneout="mean", without=("co",), mask=True),
+            make(**drawn, resets=True, mask=True, backwards=True),
         ]
     if cell == "gru":
         return found
@@ -131,6 +136,7 @@ def variants(cell: str) -> list[sequences.Call]:
             make(use_peephole=True, **clipped, mask=True, lengths=LENGTHS),
             make(use_peephole=True, layout=1, block_bytes=1, without=("wcf", "co")),
             make(proj=2, lengths=LENGTHS, mask=True),
+            make(proj=2, resets=True, use_peephole=True, block_bytes=1),
             make(proj=2, **stack, dropout=True, block_bytes=1, time_major=False),
             make(proj=6, layout=1, use_peephole=True, backwards=True, state_stride=2),
             make(cell_clip=float("nan")),

@@ -49,10 +49,12 @@ class _Call(ctypes.Structure):
         ("data", ctypes.POINTER(ctypes.c_void_p)),
         ("rows", ctypes.c_int64),
         ("lengths", ctypes.POINTER(ctypes.c_int64)),
+        ("reset_bytes", ctypes.c_int64),
+        ("resets", ctypes.POINTER(ctypes.c_uint8)),
     )
 
 
-def _plain(dtype: str, numbers: Mapping, device: Mapping, lengths) -> _Call:
+def _plain(dtype: str, numbers: Mapping, device: Mapping, lengths, resets=None) -> _Call:
     def names(of):
         return (ctypes.c_char_p * len(of))(*(name.encode() for name in of))
 
@@ -67,6 +69,8 @@ def _plain(dtype: str, numbers: Mapping, device: Mapping, lengths) -> _Call:
         (ctypes.c_void_p * len(device))(*(pointer.value for pointer in device.values())),
         len(rows),
         None if lengths is None else (ctypes.c_int64 * (len(rows) + 1))(*rows),
+        0 if resets is None else resets.size,
+        None if resets is None else (ctypes.c_uint8 * (resets.size + 1))(*resets.ravel()),
     )
 
 
@@ -258,8 +262,10 @@ class Engine:
         inputs: Mapping[str, np.ndarray],
         outputs: Mapping[str, np.ndarray],
         lengths: Sequence[int] | None = None,
+        resets: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
-        """What becomes of `outputs`. Arrays are as they lie in memory.
+        """What becomes of `outputs`. Arrays are as they lie in memory; lengths and resets, bytes,
+        in the host's.
 
         function: the name of its argument struct. All else is by the names of that struct's
         members; numbers also by those of the host interface, and of the shim's own options.
@@ -269,7 +275,7 @@ class Engine:
             for name, array in {**inputs, **outputs}.items():
                 device[name] = self.put(array)
             refused = self.refused_kernels()
-            self._call(function.encode(), _plain(dtype, numbers, device, lengths))
+            self._call(function.encode(), _plain(dtype, numbers, device, lengths, resets))
             if not (self.emulated or self.sanitized):
                 assert self.refused_kernels() == refused, "CUDA refused a persistent kernel"
             return {name: self.fetch(device[name], like) for name, like in outputs.items()}

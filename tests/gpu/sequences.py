@@ -26,7 +26,7 @@ GATES = {
     "layer_norm_lstm": (("i", "ci", "f", "o"), ("i", "f", "ci", "o")),
     "layer_norm_gru": (("r", "u", "c"), ("u", "r", "c")),
 }
-_BYTES = ("mask", "zoneout_h", "zoneout_c")
+_BYTES = ("mask", "resets", "zoneout_h", "zoneout_c")
 
 _STRUCTS = {
     "rnn": "SimpleRnn",
@@ -70,6 +70,7 @@ class Call:
     backwards: bool = False
     lengths: tuple[int, ...] | None = None
     mask: bool = False
+    resets: bool = False
     dropout: bool = False
     skip_input: bool = False
     projected_input: bool = False
@@ -190,6 +191,9 @@ def random_values(call: Call, seed: int = 0) -> dict[str, np.ndarray]:
     if call.mask:
         rng = np.random.default_rng([seed, 99, *call.dims])
         values["mask"] = rng.random(call.dims[:2]) < 0.6
+    if call.resets:
+        rng = np.random.default_rng([seed, 97, *call.dims])
+        values["resets"] = rng.random(call.dims[:2]) < 0.3
     if call.zoneout == "draws":
         rng = np.random.default_rng([seed, 98, *call.dims])
         values["zoneout_h"] = rng.random((*call.dims[:2], call.width)) < 0.4
@@ -336,7 +340,7 @@ class Sequences:
             outputs[member] = device_engine.unwritten(memory.shape(name, like), call.dtype)
         found = self.engine.call(
             f"{_STRUCTS[call.cell]}{direction}Args", call.dtype,
-            self._numbers(call, direction), inputs, outputs, call.lengths,
+            self._numbers(call, direction), inputs, outputs, call.lengths, inputs.pop("resets", None),
         )  # fmt: skip
         taken = {name: [] for name in wanted}
         for name, member, like in parts:

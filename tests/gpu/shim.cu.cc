@@ -44,6 +44,8 @@ struct PlainCall {
   void* const* data;       // in device memory
   int64_t rows;            // that have a length
   const int64_t* lengths;  // in host memory, or null
+  int64_t reset_bytes;
+  const uint8_t* resets;  // the same
 };
 
 namespace blockrnn::cuda {
@@ -93,7 +95,7 @@ struct CallOptions {
   F(blas_step_work, blas_step_work) F(identity, identity)                      \
   F(with_blas, with_blas) F(scratch_calls, scratch_calls)                      \
   F(alignment, alignment) F(repeats, repeats)                                  \
-  F(mask, mask) F(reserve, reserve) F(lengths, lengths)                        \
+  F(mask, mask) F(resets, resets) F(reserve, reserve) F(lengths, lengths)      \
   F(zoneout_h_kept, zoneout_h.kept) F(zoneout_c_kept, zoneout_c.kept)          \
   F(a_data, a.data) F(b_data, b.data) F(shape_lengths, shape.lengths)
 // clang-format on
@@ -170,8 +172,8 @@ Error NoSuch(std::string_view name) {
 }
 
 template <class Args>
-Error Fill(const PlainCall& plain, int64_t* lengths, Args* args,
-           HostInterface* host, CallOptions* options) {
+Error Fill(const PlainCall& plain, int64_t* lengths, uint8_t* resets,
+           Args* args, HostInterface* host, CallOptions* options) {
   for (int64_t n = 0; n < plain.numbers; ++n) {
     const std::string_view name = plain.number_names[n];
     const double value = plain.values[n];
@@ -183,6 +185,9 @@ Error Fill(const PlainCall& plain, int64_t* lengths, Args* args,
   for (int64_t n = 0; n < plain.pointers; ++n) {
     const std::string_view name = plain.pointer_names[n];
     if (!SetPointer(name, plain.data[n], args)) return NoSuch(name);
+  }
+  if (plain.resets != nullptr && !SetPointer("resets", resets, args)) {
+    return NoSuch("resets");
   }
   if (plain.lengths == nullptr || SetPointer("lengths", lengths, args) ||
       SetPointer("shape.lengths", lengths, args)) {
@@ -283,7 +288,9 @@ Error RunCall(const PlainCall& plain) {
   // Overwritten once the call is queued, when nothing may read them any more.
   std::vector<int64_t> lengths(plain.lengths, plain.lengths + plain.rows);
   lengths.push_back(-1);  // so that there is memory without rows, too
-  if (Error error = Fill(plain, lengths.data(), &args, &host, &options)) {
+  std::vector<uint8_t> resets(plain.resets, plain.resets + plain.reset_bytes);
+  if (Error error = Fill(plain, lengths.data(), resets.data(), &args, &host,
+                         &options)) {
     return error;
   }
   Scratch scratch;
@@ -301,6 +308,7 @@ Error RunCall(const PlainCall& plain) {
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   const Error error = args.Run(plain.dtype, options, host);
   std::fill(lengths.begin(), lengths.end(), -1);
+  std::fill(resets.begin(), resets.end(), 1);
   // Waits for the call's own stream only: work on another stream that nothing
   // waits for comes too late.
   const Error later = ToError(cudaStreamSynchronize(scratch.stream));

@@ -40,7 +40,7 @@ _SEQUENCE = (
     "x[T,B,I] h_prev[B,P] cs_prev[B,H] w_x[I,GH]?I=GH w_h[P,GH] b[GH] b_x[GH] b_h[GH] "
     "w_ru_x[I,2H]?I=3H w_ru_h[H,2H] w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] peepholes[3,H]? "
     "gamma_x[GH] beta_x[GH] gamma_h[GH] beta_h[GH] gamma_c[H] beta_c[H] "
-    "mask[T,B]? sequence_lengths[B]? w_p[P,H]?P=H recurrent_dropout[G,B,P]? "
+    "mask[T,B]? sequence_lengths[B]? resets[T,B]? w_p[P,H]?P=H recurrent_dropout[G,B,P]? "
     "zoneout_h[T,B,P]? zoneout_c[T,B,H]? h[T,B,P] h_last[B,P] cs_last[B,H] "
     "x_hat[K*T,B,GH] h_hat[K*T,B,GH] rstd[K*T,B,2] span_states[N] "
     "h_grad[T,B,P]? h_last_grad[B,P]? cs_last_grad[B,H]? cs_grad[K*T,B,H]? "
@@ -89,7 +89,8 @@ def test_inputs_are_those_of_the_contracts(name):
         assert argument.alternatives == alternatives, argument.name
         for mark in ("optional", "left_out_if", "cell_state"):
             assert getattr(argument, mark) == getattr(want, mark), (argument.name, mark)
-        on_host = argument.dims == () or argument.name in ("sequence_lengths", "host_reserved")
+        of_host = ("sequence_lengths", "resets", "host_reserved")
+        on_host = argument.dims == () or argument.name in of_host
         assert argument.on_host == on_host, argument.name
 
 
