@@ -338,9 +338,10 @@ class Sequences:
         ]
         for name, member, like in parts:
             outputs[member] = device_engine.unwritten(memory.shape(name, like), call.dtype)
+        resets = inputs.pop("resets", None)
         found = self.engine.call(
             f"{_STRUCTS[call.cell]}{direction}Args", call.dtype,
-            self._numbers(call, direction), inputs, outputs, call.lengths, inputs.pop("resets", None),
+            self._numbers(call, direction), inputs, outputs, call.lengths, resets,
         )  # fmt: skip
         taken = {name: [] for name in wanted}
         for name, member, like in parts:
