@@ -96,6 +96,9 @@ Call arguments:
   initial_state: `[batch, units]`, or a list of this one tensor; zeros when None.
   mask: `[batch, steps]`, False where a step is skipped; None skips no step.
   training: whether to apply dropout and to draw zoneout, if the cell has them.
+  resets: bool, `[batch, steps]`, True where a new sequence begins: the state before that step is
+    zero, or with `go_backwards` that before the step which precedes it in time. See
+    `tf_blockrnn.pack_sequences`. They need the op: with a layer that falls back they are an error.
 
 Returns:
   The output after the last step, `[batch, units]`, or with `return_sequences` the outputs of
@@ -108,6 +111,9 @@ Call arguments:
     when None.
   mask: `[batch, steps]`, False where a step is skipped; None skips no step.
   training: whether to apply dropout and to draw zoneout, if the cell has them.
+  resets: bool, `[batch, steps]`, True where a new sequence begins: the state before that step is
+    zero, or with `go_backwards` that before the step which precedes it in time. See
+    `tf_blockrnn.pack_sequences`. They need the op: with a layer that falls back they are an error.
 
 Returns:
   The output after the last step, `[batch, {output}]`, or with `return_sequences`

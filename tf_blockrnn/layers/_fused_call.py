@@ -190,6 +190,7 @@ def fused_or_keras(
     reason: str | None,
     keras_call: Callable,
     sequences: Any,
+    resets: Any = None,
     **options: Any,
 ) -> Any:
     """The `call` of a Keras layer: by the op where it supports the layer.
@@ -197,17 +198,42 @@ def fused_or_keras(
     Args:
       reason: why the op does not support the layer, or None.
       keras_call: the `call` on Keras' own operations.
+      resets: as of our layers; Keras' operations have none.
       options: initial_state, mask and training.
+
+    Raises:
+      ValueError: the sequences are ragged, or there are resets and the op does not support the
+        layer.
     """
     check_dense(layer, sequences)
+    reason = reason or xla.why_not_here()
+    if resets is not None:
+        resets = _resets(
+            layer, sequences, resets, "it is called without ops" if is_without_ops() else reason
+        )
     if is_without_ops():
         return keras_call(sequences, **options)
-    reason = reason or xla.why_not_here()
     if reason:
         _fusing.warn_once(layer, reason, stacklevel=3)
     if reason or keras_raises(layer, sequences):
         return keras_call(sequences, **options)
-    return call(layer, spec, sequences, **options)
+    return call(layer, spec, sequences, **options, resets=resets)
+
+
+def _resets(layer: Any, sequences: Any, resets: Any, reason: str | None) -> tf.Tensor:
+    """The resets as the ops take them, bool [B, T]."""
+    what = f'Layer "{layer.name}": resets'
+    if reason:
+        raise ValueError(f"{what} need the fused op, which does not compute this layer: {reason}")
+    resets = tensors.as_tensor(resets)
+    if resets.dtype != tf.bool:
+        raise TypeError(f"{what} must be of bool, got {resets.dtype.name}")
+    shape = tf.TensorShape(sequences.shape[:2])
+    if not shape.is_compatible_with(resets.shape):
+        raise ValueError(
+            f"{what} must have shape [B, T] = {shape.as_list()}, got {resets.shape.as_list()}"
+        )
+    return resets
 
 
 def call(
@@ -217,6 +243,7 @@ def call(
     initial_state: Any = None,
     mask: Any = None,
     training: Any = False,
+    resets: tf.Tensor | None = None,
 ) -> Any:
     """Computes a Keras layer's call with the op, which must support the layer.
 
@@ -225,6 +252,7 @@ def call(
       spec: that of its class.
       sequences: [B, T, I].
       initial_state, mask, training: as for the layer.
+      resets: bool, [B, T]; of our layers.
 
     Returns:
       What the layer returns: a tensor, or a tuple of it and the last states.
@@ -242,7 +270,7 @@ def call(
             layer,
             layer.cell,
             spec,
-            Inputs(sequences, states, mask, training),
+            Inputs(sequences, states, mask, training, resets),
             recompute=getattr(layer, "recompute", False),  # not of Keras' layers
         )
     if layer.return_sequences:
@@ -266,12 +294,14 @@ class Inputs(NamedTuple):
     states: the initial ones, [B, H], or [1, H] for all rows.
     mask: bool, [B, T], or None.
     training: whether the dropouts act.
+    resets: bool, [B, T], or None.
     """
 
     sequences: tf.Tensor
     states: Sequence[tf.Tensor]
     mask: tf.Tensor | None
     training: Any
+    resets: tf.Tensor | None = None
 
 
 def run(
@@ -296,7 +326,7 @@ def run(
     Returns:
       The outputs in the order of the inputs, [B, T, H], and the last states.
     """
-    x, states, mask, training = inputs
+    x, states, mask, training, resets = inputs
     dropped = _dropout.apply(
         cell, x, states[0], training, spec.drops_at_one, masks_of_cell=masks_of_cell
     )
@@ -307,6 +337,8 @@ def run(
         mask=mask,
         go_backwards=bool(layer.go_backwards),
     )
+    if resets is not None:
+        options["resets"] = resets
     if recompute:
         options["recompute"] = recompute
     states = [_for_each_row(state, x) for state in states]

@@ -120,7 +120,7 @@ class FusedLayer:
             _fusing.refuse_legacy_tensors(self, (*args, *kwargs.values()))
         return super().__call__(*args, **kwargs)
 
-    def call(self, sequences, initial_state=None, mask=None, training=False):
+    def call(self, sequences, initial_state=None, mask=None, training=False, resets=None):
         _fused_call.check_not_training(self, training)
         return _fused_call.fused_or_keras(
             self,
@@ -131,4 +131,5 @@ class FusedLayer:
             initial_state=initial_state,
             mask=mask,
             training=training,
+            resets=resets,
         )

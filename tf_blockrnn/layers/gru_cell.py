@@ -82,6 +82,7 @@ class GRUCell(FusedCell, ExtendedGRUCell):
             b_c=b_c,
             mask=tensors.none(tf.bool),
             sequence_lengths=tensors.none(tf.int32),
+            resets=tensors.none(tf.bool),
             recurrent_dropout=none if dropout is None else _in_order_ruc(dropout, axis=0),
             zoneout_h=zoneout.kept,
             zoneout_rate_h=zoneout.rate,
