@@ -71,11 +71,11 @@ struct RowOrder {
   // All nullptr where there is no order. By place, [B]:
   const int64_t* batch_rows = nullptr;  // the row of the batch in memory
   const int64_t* active_steps = nullptr;
-  const int64_t* first_rows = nullptr;  // MemoryRow(0, b)
+  const int64_t* first_rows = nullptr;    // MemoryRow(0, b)
   const int64_t* unused_steps = nullptr;  // in memory, past the row's length
   const int64_t* rows_before = nullptr;   // [T + 2]
-  // By place, where rows are pieces, else nullptr: the rows of arrays of initial
-  // and of final states, or -1 for a piece that has none.
+  // By place, where rows are pieces, else nullptr: the rows of arrays of
+  // initial and of final states, or -1 for a piece that has none.
   const int64_t* first_states = nullptr;
   const int64_t* last_states = nullptr;
   // On the host alone, by place: the row of the call's shape, a piece or a row;
@@ -270,7 +270,8 @@ inline RowOrder MakeRowOrder(const SequenceShape& shape, const uint8_t* mask,
   int64_t* const first_rows = take(shape.batch);
   int64_t* const unused_steps = take(shape.batch);
   int64_t* const rows_before = take(shape.steps + 2);
-  int64_t* const states = pieces.rows == nullptr ? nullptr : take(2 * shape.batch);
+  int64_t* const states =
+      pieces.rows == nullptr ? nullptr : take(2 * shape.batch);
   int64_t* const shape_rows = take(shape.batch);
   int64_t* const leading = take(shape.batch);
   // By row of the shape, needed only until the rows are sorted.
@@ -303,7 +304,8 @@ inline RowOrder MakeRowOrder(const SequenceShape& shape, const uint8_t* mask,
     unused_steps[b] = latest ? unused_steps[b] - pieces.begins[row] : 0;
     const int64_t state = batch_rows[b] * shape.state_stride;
     states[b] = (shape.backwards ? latest : earliest) ? state : -1;
-    states[shape.batch + b] = (shape.backwards ? earliest : latest) ? state : -1;
+    states[shape.batch + b] =
+        (shape.backwards ? earliest : latest) ? state : -1;
   }
   order.first_states = states;
   order = order.WithNumbers(storage);

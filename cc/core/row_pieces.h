@@ -1,10 +1,10 @@
 // Splits rows in which sequences end and begin, at the resets of a call.
 //
-// A reset at step t of a row lies between t - 1 and t, and no state passes it in
-// either direction. What lies between two of them is a piece. Pieces need nothing
-// of each other, so engines run them as rows of their own, side by side: a call
-// takes as many steps as its longest piece has, and what is true of rows of
-// different lengths (cc/core/row_order.h) is true of pieces.
+// A reset at step t of a row lies between t - 1 and t, and no state passes it
+// in either direction. What lies between two of them is a piece. Pieces need
+// nothing of each other, so engines run them as rows of their own, side by
+// side: a call takes as many steps as its longest piece has, and what is true
+// of rows of different lengths (cc/core/row_order.h) is true of pieces.
 //
 // Of the pieces of a row, the one that is done first begins with the row's
 // initial state, the others with zeros; the one that is done last ends with the

@@ -13,10 +13,10 @@
 // step is masked: the state is carried over it, and the outputs of the step are
 // the carried state (h, cs) or zero (all others). No mask: every step counts.
 //
-// Resets have a byte for each step and row, in the same order and in host memory
-// for either engine: where one is not 0, a new sequence begins with the step,
-// and no state passes between it and the step before it in memory. Engines run
-// what lies between as rows of their own (cc/core/row_pieces.h).
+// Resets have a byte for each step and row, in the same order and in host
+// memory for either engine: where one is not 0, a new sequence begins with the
+// step, and no state passes between it and the step before it in memory.
+// Engines run what lies between as rows of their own (cc/core/row_pieces.h).
 //
 // Recurrent dropout: factors by which the state before a step is multiplied in
 // its GEMM with the recurrent weights, different ones for each gate, in the
@@ -60,9 +60,9 @@ struct CellDims {
 
 // Where rows are pieces of longer ones: cc/core/row_pieces.h.
 struct RowPieces {
-  int64_t batch = 0;                // rows in memory
-  const int64_t* rows = nullptr;    // of each piece, its row in memory; nullptr:
-                                    // rows are no pieces
+  int64_t batch = 0;              // rows in memory
+  const int64_t* rows = nullptr;  // of each piece, its row in memory; nullptr:
+                                  // rows are no pieces
   const int64_t* begins = nullptr;  // of each piece, its first step there
 };
 
@@ -92,7 +92,7 @@ struct SequenceShape {
   // of cc/core/row_order.h: step after step, in each the active rows. x, h, the
   // mask and all gradients, cs_grad too, stay in memory order.
   bool saved_in_steps = false;
-  RowPieces pieces;  // B are their number then, T the steps in memory
+  RowPieces pieces = {};  // B are their number then, T the steps in memory
 
   bool HasInputWeights() const { return !skip_input && !projected_input; }
 

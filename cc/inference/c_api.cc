@@ -322,14 +322,16 @@ BLOCKRNN_EXPORT blockrnn_status blockrnn_session_run(
     blockrnn_session* session, const float* x, int64_t batch, int64_t steps,
     const int64_t* lengths, const float* state, float* new_state, float* y) {
   return blockrnn::Call(
-      session, {x, batch, steps, lengths, nullptr, state, new_state, y, false}, false);
+      session, {x, batch, steps, lengths, nullptr, state, new_state, y, false},
+      false);
 }
 
 BLOCKRNN_EXPORT blockrnn_status blockrnn_session_step(
     blockrnn_session* session, const float* x, int64_t batch,
     const float* state, float* new_state, float* y, int32_t rows_apart) {
   return blockrnn::Call(
-      session, {x, batch, 1, nullptr, nullptr, state, new_state, y, rows_apart != 0},
+      session,
+      {x, batch, 1, nullptr, nullptr, state, new_state, y, rows_apart != 0},
       true);
 }
 

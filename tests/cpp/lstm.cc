@@ -162,8 +162,8 @@ constexpr LstmOptions kOptions[kNumOrders] = {
     {1.0f, 0.5f, true},  {0.0f, 0.0f, false},     {0.5f, 0.0f, true},
 };
 constexpr bool kProjects[kNumOrders] = {
-    false, false, true, false, false, false, false, true,
-    true,  false, true, true,  false, true,  false, true, false, true,
+    false, false, true, false, false, false, false, true,  true,
+    false, true,  true, false, true,  false, true,  false, true,
 };
 
 class Lstm

@@ -95,7 +95,8 @@ inline constexpr int kPlainOrder = 12;  // no step masked, forwards
 
 // Variants from kNumOrders on: all combinations, each with all options that a
 // cell has for the variants above.
-inline constexpr int kOrderCombinations = 6 * 2 * 2 * 2 * 2 * 3 * 2 * 2 * 4 * 5 * 2;
+inline constexpr int kOrderCombinations =
+    6 * 2 * 2 * 2 * 2 * 3 * 2 * 2 * 4 * 5 * 2;
 inline constexpr int kMoreVariants = kOrderCombinations * kNumOrders;
 inline Order OrderOf(int variant) {
   if (variant < kNumOrders) return kOrders[variant];

@@ -289,8 +289,8 @@ Error RunCall(const PlainCall& plain) {
   std::vector<int64_t> lengths(plain.lengths, plain.lengths + plain.rows);
   lengths.push_back(-1);  // so that there is memory without rows, too
   std::vector<uint8_t> resets(plain.resets, plain.resets + plain.reset_bytes);
-  if (Error error = Fill(plain, lengths.data(), resets.data(), &args, &host,
-                         &options)) {
+  if (Error error =
+          Fill(plain, lengths.data(), resets.data(), &args, &host, &options)) {
     return error;
   }
   Scratch scratch;

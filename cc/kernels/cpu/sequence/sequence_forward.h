@@ -262,8 +262,7 @@ class SequenceForward {
                 rows * forward_shape_.width);
     const CellState<T> own = cell_.State();
     if (own.now == nullptr) return;
-    std::memcpy(SegmentCellStates(step, n), own.now,
-                rows * args_.shape.units);
+    std::memcpy(SegmentCellStates(step, n), own.now, rows * args_.shape.units);
   }
 
   // There is room for the states of all rows before all segments but the first.

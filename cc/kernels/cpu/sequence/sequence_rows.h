@@ -79,8 +79,8 @@ class SequenceRows : private RowOrder {
   // Of shapes with saved_in_steps: arrays of saved rows begin with a step.
   void BeginSavedWith(int64_t step) { first_saved_ = RowsBefore(step); }
 
-  // A row's initial state in states[B, width], and what stands for the final one
-  // in an array of such states; zeros where the row has none there.
+  // A row's initial state in states[B, width], and what stands for the final
+  // one in an array of such states; zeros where the row has none there.
   template <class T>
   const T* FirstState(const T* states, int64_t width, int64_t b) const {
     return StateOrZeros(states, width, FirstStateRow(b));

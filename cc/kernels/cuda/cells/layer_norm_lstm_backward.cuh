@@ -209,7 +209,7 @@ class LayerNormLstmBackwardCall
     arrays_.c_sums = state_vectors_.array(0);
     arrays_.cs_sums = state_vectors_.array(1);
     return this->passes().LoadStates(RowEnd::kLast, args_.cs_last_grad, units,
-                                            arrays_.cs_grad);
+                                     arrays_.cs_grad);
   }
 
   Error RunBlock(const StepBlock& block) const {
@@ -226,8 +226,8 @@ class LayerNormLstmBackwardCall
     Error error = nullptr;
     if ((error = Base::Finish()) ||
         (error = this->passes().StoreStates(RowEnd::kFirst, arrays_.cs_grad,
-                                                 arrays_.cs_grad, shape_.units,
-                                                 args_.cs_prev_grad)) ||
+                                            arrays_.cs_grad, shape_.units,
+                                            args_.cs_prev_grad)) ||
         (error = gate_vectors_.Finish(
              host_, {{of_bias, args_.gamma_x_grad, args_.gamma_h_grad}})) ||
         (error = CopyGrad(host_, of_bias, columns_, args_.beta_x_grad)) ||

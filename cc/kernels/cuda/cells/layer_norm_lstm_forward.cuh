@@ -125,8 +125,8 @@ class LayerNormLstmForwardCall
         (error = Allocate(host_, size, &arrays_.o)) ||
         (error = Allocate(host_, size, &arrays_.c)) ||
         (error = Allocate(host_, size, &arrays_.cs)) ||
-        (error = this->passes().LoadStates(RowEnd::kFirst, args_.cs_prev, shape_.units,
-                                                  arrays_.cs))) {
+        (error = this->passes().LoadStates(RowEnd::kFirst, args_.cs_prev,
+                                           shape_.units, arrays_.cs))) {
       return error;
     }
     arrays_.args = args_;
@@ -147,8 +147,8 @@ class LayerNormLstmForwardCall
 
   Error Finish() const {
     if (Error error = Base::Finish()) return error;
-    return this->passes().StoreStates(RowEnd::kLast, arrays_.cs, arrays_.cs, shape_.units,
-                                           args_.cs_last);
+    return this->passes().StoreStates(RowEnd::kLast, arrays_.cs, arrays_.cs,
+                                      shape_.units, args_.cs_last);
   }
 
  private:

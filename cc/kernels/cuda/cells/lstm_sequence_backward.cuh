@@ -255,8 +255,8 @@ class LstmSequenceBackwardCall
     if ((error = Base::Prepare()) ||
         (error =
              Allocate(host_, shape_.batch * shape_.units, &arrays_.cs_grad)) ||
-        (error = this->passes().LoadStates(RowEnd::kLast, 
-             args_.cs_last_grad, shape_.units, arrays_.cs_grad)) ||
+        (error = this->passes().LoadStates(RowEnd::kLast, args_.cs_last_grad,
+                                           shape_.units, arrays_.cs_grad)) ||
         (error = PrepareProjection()) || !args_.options.use_peephole) {
       return error;
     }
@@ -288,8 +288,8 @@ class LstmSequenceBackwardCall
     if ((error = this->RunBeforeFirst(Output())) || (error = Base::Finish()) ||
         (error = w_p_grad_.Finish(host_)) ||
         (error = this->passes().StoreStates(RowEnd::kFirst, arrays_.cs_grad,
-                                                 arrays_.cs_grad, shape_.units,
-                                                 args_.cs_prev_grad))) {
+                                            arrays_.cs_grad, shape_.units,
+                                            args_.cs_prev_grad))) {
       return error;
     }
     if (!args_.options.use_peephole) return nullptr;

@@ -173,7 +173,7 @@ class LstmSequenceForwardCall
     if ((error = Base::Prepare()) ||
         (error = Allocate(host_, shape_.batch * units, &arrays_.cs)) ||
         (error = this->passes().LoadStates(RowEnd::kFirst, args_.cs_prev, units,
-                                                  arrays_.cs)) ||
+                                           arrays_.cs)) ||
         (error = PrepareProjection())) {
       return error;
     }
@@ -192,8 +192,8 @@ class LstmSequenceForwardCall
 
   Error Finish() const {
     if (Error error = Base::Finish()) return error;
-    return this->passes().StoreStates(RowEnd::kLast, arrays_.cs, arrays_.cs, shape_.units,
-                                           args_.cs_last);
+    return this->passes().StoreStates(RowEnd::kLast, arrays_.cs, arrays_.cs,
+                                      shape_.units, args_.cs_last);
   }
 
  private:

@@ -319,7 +319,7 @@ class SequenceBackward {
     // Slices of a single gate share its factors.
     if (kGates > 1) gemm.factors_stride = shape_.MemoryBatch() * cell_.width;
     return passes().LoadStates(RowEnd::kLast, args_.h_last_grad, cell_.width,
-                                      step_.d_h_direct);
+                               step_.d_h_direct);
   }
 
   StepWeights<T> TransposedWeights() const {

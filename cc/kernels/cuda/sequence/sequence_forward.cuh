@@ -143,8 +143,8 @@ class SequenceForward {
   }
   Error EndBlock(const StepBlock&) { return nullptr; }
   Error Finish() const {
-    return passes().StoreStates(RowEnd::kLast, state_.even, state_.odd, cell_.width,
-                                     args_.h_last);
+    return passes().StoreStates(RowEnd::kLast, state_.even, state_.odd,
+                                cell_.width, args_.h_last);
   }
 
  protected:
@@ -237,7 +237,7 @@ class SequenceForward {
     // Slices of a single gate share its factors.
     if (kGates > 1) gemm.factors_stride = shape_.MemoryBatch() * cell_.width;
     if ((error = passes().LoadStates(RowEnd::kFirst, args_.h_prev, cell_.width,
-                                            state_.even, multiplied_.even))) {
+                                     state_.even, multiplied_.even))) {
       return error;
     }
     return passes().ZeroPadding(args_.h, cell_.width, ld_h());
