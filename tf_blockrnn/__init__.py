@@ -19,7 +19,7 @@ from typing import Any as _Any
 
 from tf_blockrnn import _integrations, _loader, _registration
 from tf_blockrnn._build_info import build_info
-from tf_blockrnn._types import GRUOutputs, LSTMOutputs, LSTMState
+from tf_blockrnn._types import GRUOutputs, LSTMOutputs, LSTMState, PackedSequences
 from tf_blockrnn._version import VERSION as __version__
 
 # The functions that are imported on their first use, with their modules. Each is also below, as are
@@ -39,12 +39,15 @@ _LAZY = {
     "layer_norm_lstm": "_ops.layer_norm",
     "lstm": "_ops.sequences",
     "lstm_block_cell": "_ops.lstm_block_cell",
+    "pack_dataset": "_pack_dataset",
+    "pack_sequences": "_packing",
     "report": "_report",
     "simple_rnn": "_ops.simple_rnn",
     "to_litert": "_litert",
     "unfuse_model": "_fuse",
+    "unpack_sequences": "_packing",
 }
-_WITHOUT_TENSORFLOW = {"inference", "weights"}
+_WITHOUT_TENSORFLOW = {"inference", "pack_sequences", "unpack_sequences", "weights"}
 if TYPE_CHECKING:
     from tf_blockrnn import inference, layers, raw_ops, weights
     from tf_blockrnn._enable_keras import disable_keras, enable_keras, keras_enabled
@@ -58,12 +61,15 @@ if TYPE_CHECKING:
     from tf_blockrnn._ops.lstm_block_cell import lstm_block_cell
     from tf_blockrnn._ops.sequences import gru, lstm
     from tf_blockrnn._ops.simple_rnn import simple_rnn
+    from tf_blockrnn._pack_dataset import pack_dataset
+    from tf_blockrnn._packing import pack_sequences, unpack_sequences
     from tf_blockrnn._report import report
 
 __all__ = [
     "GRUOutputs",
     "LSTMOutputs",
     "LSTMState",
+    "PackedSequences",
     "__version__",
     "block_gru",
     "block_lstm",
@@ -82,11 +88,14 @@ __all__ = [
     "layers",
     "lstm",
     "lstm_block_cell",
+    "pack_dataset",
+    "pack_sequences",
     "raw_ops",
     "report",
     "simple_rnn",
     "to_litert",
     "unfuse_model",
+    "unpack_sequences",
     "weights",
 ]
 

@@ -1,10 +1,11 @@
-"""The named tuples of the public functions: the LSTM's state and the outputs of block ops."""
+"""The named tuples of the public functions: the LSTM's state, outputs of block ops, packed rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    import numpy as np
     import tensorflow as tf
 
 
@@ -73,3 +74,23 @@ class GRUOutputs(NamedTuple):
     """Candidate."""
     h: tf.Tensor
     """State."""
+
+
+class PackedSequences(NamedTuple):
+    """Sequences of many lengths in rows of T steps, one after another; see `pack_sequences`.
+
+    Example:
+      >>> import numpy as np, tf_blockrnn
+      >>> packed = tf_blockrnn.pack_sequences([np.ones([3, 2]), np.ones([1, 2])], steps=5)
+      >>> packed.x.shape, packed.resets.shape, packed.lengths.shape, packed.index.shape
+      ((1, 5, 2), (1, 5), (1,), (2, 3))
+    """
+
+    x: np.ndarray
+    """The rows, [B, T, ...]; zeros after the last sequence of a row."""
+    resets: np.ndarray
+    """True at the first step of each sequence, also at step 0 of a row; bool [B, T]."""
+    lengths: np.ndarray
+    """The number of steps of each row that are used, int32 [B]."""
+    index: np.ndarray
+    """Row, first step and length of each sequence in the original order, int32 [N, 3]."""

@@ -66,6 +66,9 @@ outputs, state = session.run(np.ones([2, 7, 5]), lengths=[7, 3])
 assert outputs.shape == (2, 7, 4) and state.shape == (2, 4) and outputs[0].all()
 streams = inference.Streams(session, 2)
 assert streams.step([streams.join()], np.ones([1, 5])).shape == (1, 4)
+packed = tf_blockrnn.pack_sequences([np.ones([3, 5]), np.ones([2, 5])], 4)
+assert packed.x.shape == (2, 4, 5)
+assert len(tf_blockrnn.unpack_sequences(packed.x, packed.index)) == 2
 try:
     inference.Session(object())
 except TypeError as error:

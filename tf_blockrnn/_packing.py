@@ -1,0 +1,282 @@
+"""Packing of sequences of many lengths into rows, and back; needs NumPy alone."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tf_blockrnn._types import PackedSequences
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def pack_sequences(
+    sequences: Sequence[np.ndarray | tf.Tensor] | tf.RaggedTensor,
+    steps: int,
+    *,
+    index: np.ndarray | None = None,
+) -> PackedSequences:
+    """Packs sequences one after another into rows of `steps` steps, with resets where each begins.
+
+    The longest sequence comes first, and each goes to the first row that has room for it (first-fit
+    decreasing), so that rows are nearly full and neighbouring rows have pieces of similar lengths.
+    The result depends on the lengths alone. An empty sequence takes no step.
+
+    Args:
+      sequences: arrays or eager tensors [T_i, ...], of one dtype and equal dims after the first; or
+        a tf.RaggedTensor of ragged_rank 1.
+      steps: T, the number of steps in a row; no sequence may be longer.
+      index: that of other sequences of the same lengths, to place these in the same way: the
+        targets, with the index of the inputs. None places them anew.
+
+    Returns:
+      PackedSequences(x, resets, lengths, index), of NumPy arrays. Pass `x`, `resets` and `lengths`
+      to a function or layer; `unpack_sequences` takes the outputs and `index`.
+
+    Raises:
+      ValueError: there are no sequences, or one is longer than `steps`, is a scalar, or has another
+        dtype or other dims than the first; or `index` is of other lengths, rows or steps.
+      TypeError: a sequence is a symbolic tensor or an array of Python objects, or `steps` is no
+        integer.
+
+    Example:
+      >>> import numpy as np, tf_blockrnn
+      >>> packed = tf_blockrnn.pack_sequences([[1, 1], [2, 2, 2, 2], [3, 3, 3], [4]], steps=6)
+      >>> print(packed.x)
+      [[2 2 2 2 1 1]
+       [3 3 3 4 0 0]]
+      >>> print(packed.resets.astype(int), packed.lengths)
+      [[1 0 0 0 1 0]
+       [1 0 0 1 0 0]] [6 4]
+      >>> row, start, length = packed.index.T
+      >>> print(row, start, length)
+      [0 0 1 1] [4 0 0 3] [2 4 3 1]
+    """
+    steps = positive("pack_sequences: steps", steps)
+    arrays = _arrays(sequences)
+    lengths = np.array([len(array) for array in arrays], np.int64)
+    if index is None:
+        index = first_fit("pack_sequences: sequence {}", lengths, steps)
+    else:
+        index = _as_index("pack_sequences", index)
+        _check_fit(index, lengths, steps)
+    resets, used = resets_and_lengths(index, steps)
+    x = np.zeros([*resets.shape, *arrays[0].shape[1:]], arrays[0].dtype)
+    for array, (row, start, length) in zip(arrays, index.tolist(), strict=True):
+        x[row, start : start + length] = array
+    return PackedSequences(x, resets, used, index)
+
+
+def unpack_sequences(
+    packed: np.ndarray | tf.Tensor, index: np.ndarray
+) -> list[np.ndarray] | list[tf.Tensor]:
+    """Returns the sequences that `pack_sequences` has packed, in their original order.
+
+    Args:
+      packed: `x` of PackedSequences, or what was computed from it for each step: [B, T, ...], an
+        array or a tensor, differentiable, also in a tf.function.
+      index: `index` of PackedSequences; in a tf.function a NumPy array, too.
+
+    Returns:
+      The list of [T_i, ...]: views of an array, or tensors.
+
+    Raises:
+      ValueError: `packed` has less than two dims, or fewer rows or steps than `index` names.
+      TypeError: `index` is a symbolic tensor.
+
+    Example:
+      >>> import numpy as np, tf_blockrnn
+      >>> packed = tf_blockrnn.pack_sequences([[1, 1], [2, 2, 2, 2], [3, 3, 3], [4]], steps=6)
+      >>> outputs = 10 * packed.x
+      >>> print(*tf_blockrnn.unpack_sequences(outputs, packed.index))
+      [10 10] [20 20 20 20] [30 30 30] [40]
+    """
+    index = _as_index("unpack_sequences", index)
+    tf = sys.modules.get("tensorflow")
+    is_tensor = tf is not None and tf.is_tensor(packed)
+    if not is_tensor:
+        packed = np.asarray(packed)
+    _check_within(packed.shape, index)
+    if not is_tensor:
+        return [packed[row, start : start + length] for row, start, length in index.tolist()]
+    # One gather of all: a slice for each sequence would have a gradient as large as `packed`.
+    return tf.split(tf.gather_nd(packed, places(index)), index[:, 2]) if len(index) else []
+
+
+def positive(argument: str, value: int) -> int:
+    """An argument of a function that must be an integer above 0."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        got = f"got a value of type {type(value).__name__}"
+        raise TypeError(f"{argument} must be an integer, {got}") from None
+    if number < 1:
+        raise ValueError(f"{argument} must be above 0, got {number}")
+    return number
+
+
+def first_fit(name: str, lengths: np.ndarray, steps: int) -> np.ndarray:
+    """The index of sequences of these lengths, by first-fit decreasing.
+
+    `name`, with the number of a sequence in place of {}, is what an error calls it.
+    """
+    too_long = np.flatnonzero(lengths > steps)
+    if too_long.size:
+        first = too_long[0]
+        raise ValueError(
+            f"{name.format(first)} has {lengths[first]} steps, more than the {steps} of a row; "
+            "split it or pass a larger steps"
+        )
+    # A binary tree whose leaves are the rows, as many as there may be: a node has the largest room
+    # of a row below it, so that the first row with enough room is found from the root.
+    leaves = 1 << (len(lengths) - 1).bit_length()
+    room = [steps] * (2 * leaves)
+    index = np.empty([len(lengths), 3], np.int32)
+    order = np.argsort(-lengths, kind="stable")
+    for number, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
+        node = 1
+        while node < leaves:
+            node *= 2
+            if room[node] < length:
+                node += 1
+        index[number] = node - leaves, steps - room[node], length
+        room[node] -= length
+        while node > 1:
+            node //= 2
+            largest = max(room[2 * node], room[2 * node + 1])
+            if room[node] == largest:
+                break
+            room[node] = largest
+    return index
+
+
+def resets_and_lengths(index: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where sequences begin, [B, T], and how many steps of each row are used, [B]."""
+    row, start, length = index.T
+    batch = int(row.max()) + 1
+    resets, used = np.zeros([batch, steps], bool), np.zeros(batch, np.int32)
+    begins = length > 0
+    resets[row[begins], start[begins]] = True
+    np.maximum.at(used, row, start + length)
+    return resets, used
+
+
+def places(index: np.ndarray) -> np.ndarray:
+    """The row and the step of each step of all sequences, [sum of T_i, 2]."""
+    row, start, length = index.T
+    # What is to be added to the number of a step among all to get its number in its row.
+    offset = start - (np.cumsum(length) - length)
+    step = np.arange(length.sum()) + np.repeat(offset, length)
+    return np.stack([np.repeat(row, length), step], axis=1).astype(np.int32)
+
+
+def _arrays(sequences: Any) -> list[np.ndarray]:
+    """The sequences as arrays of one dtype, with equal dims after the first."""
+    if hasattr(sequences, "row_splits"):
+        arrays = _of_ragged(sequences)
+    else:
+        arrays = [_array(number, sequence) for number, sequence in enumerate(sequences)]
+    if not arrays:
+        raise ValueError("pack_sequences: there are no sequences, so the shape of x is unknown")
+    for number, array in enumerate(arrays):
+        if array.ndim == 0:
+            raise ValueError(
+                f"pack_sequences: sequence {number} must have shape [T, ...], got a scalar"
+            )
+        for what, got, first in (
+            ("dtype", array.dtype, arrays[0].dtype),
+            ("dims after the first,", list(array.shape[1:]), list(arrays[0].shape[1:])),
+        ):
+            if got != first:
+                raise ValueError(
+                    f"pack_sequences: sequence {number} must have the {what} {first}, as "
+                    f"sequence 0 has, got {got}"
+                )
+    return arrays
+
+
+def _of_ragged(ragged: tf.RaggedTensor) -> list[np.ndarray]:
+    if hasattr(ragged.values, "row_splits"):
+        raise ValueError(
+            "pack_sequences: sequences must be ragged in their first dim alone, so a ragged "
+            "tensor of ragged_rank 1; a later dim of this one is ragged, too"
+        )
+    values, splits = _array(0, ragged.values), np.asarray(ragged.row_splits).tolist()
+    return [values[begin:end] for begin, end in itertools.pairwise(splits)]
+
+
+def _array(number: int, sequence: Any) -> np.ndarray:
+    try:
+        array = np.asarray(sequence)
+    except NotImplementedError as error:  # of TensorFlow
+        raise TypeError(
+            f"pack_sequences: sequence {number} is a symbolic tensor, whose length is unknown; "
+            "pack before the tf.function, or use pack_dataset in a tf.data pipeline"
+        ) from error
+    if array.dtype == object:
+        raise TypeError(
+            f"pack_sequences: sequence {number} must be an array of numbers or of text, got one "
+            "of Python objects"
+        )
+    return array
+
+
+def _as_index(owner: str, index: Any) -> np.ndarray:
+    try:
+        array = np.asarray(index)
+    except NotImplementedError as error:  # of TensorFlow
+        raise TypeError(f"{owner}: index must be a NumPy array, got a symbolic tensor") from error
+    if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"{owner}: index must be PackedSequences.index, integers of shape [N, 3], got "
+            f"{array.dtype} of shape {list(array.shape)}"
+        )
+    return array
+
+
+def _check_fit(index: np.ndarray, lengths: np.ndarray, steps: int) -> None:
+    """Refuses an index that is not of sequences of these lengths in rows of `steps`."""
+    if len(index) != len(lengths):
+        raise ValueError(
+            f"pack_sequences: index is of {len(index)} sequences, but there are {len(lengths)}"
+        )
+    wrong = np.flatnonzero(index[:, 2] != lengths)
+    if wrong.size:
+        first = wrong[0]
+        raise ValueError(
+            f"pack_sequences: sequence {first} has {lengths[first]} steps, but "
+            f"{index[first, 2]} in index"
+        )
+    _check_bounds("pack_sequences", index, None, steps)
+
+
+def _check_within(shape: Any, index: np.ndarray) -> None:
+    """Refuses an index of more rows or steps than there are; a tensor's may be unknown."""
+    rank = getattr(shape, "rank", 0) if hasattr(shape, "rank") else len(shape)
+    if rank is None:
+        return
+    if rank < 2:
+        raise ValueError(f"unpack_sequences: packed must have shape [B, T, ...], got {list(shape)}")
+    _check_bounds("unpack_sequences", index, shape[0], shape[1])
+
+
+def _check_bounds(owner: str, index: np.ndarray, batch: int | None, steps: int | None) -> None:
+    row, start, length = index.T
+    outside = (index < 0).any(axis=1)
+    if batch is not None:
+        outside |= row >= batch
+    if steps is not None:
+        outside |= start + length > steps
+    if outside.any():
+        number = np.flatnonzero(outside)[0]
+        rows = "" if batch is None else f" in {batch} rows"
+        raise ValueError(
+            f"{owner}: sequence {number} has row {row[number]}, start {start[number]} and length "
+            f"{length[number]} in index, which is not within {steps} steps{rows}"
+        )
