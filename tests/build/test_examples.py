@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from helpers import tolerances
 from helpers.children import ROOT, assert_ok, run_python
@@ -79,3 +80,18 @@ def test_distributed():
     # Eight steps of the optimizer, each on the weights of the one before.
     bound = tolerances.bound("float", reduction_length=8 * 15 * (2 + 32), backward=True)
     assert max(numbers(r"differ from those of one device by (\S+)", shown, 2)) < bound
+
+
+def test_packed_text():
+    """All three ways learn, packing with the least padding; packed text is read as padded text."""
+    shown = run("packed_text.py", "--short")
+    rows = re.findall(
+        r"^(\w+) +([\d.]+)% +\d+ +[\d.]+  ([\d.]+) to ([\d.]+), ([\d.]+)$", shown, re.MULTILINE
+    )
+    assert [row[0] for row in rows] == ["padding", "buckets", "packing"]
+    padding, first, last, held_out = np.array([row[1:] for row in rows], float).T
+    assert padding[2] < padding[1] < padding[0]
+    assert (last < first).all() and (held_out < first).all()
+    (difference,) = numbers(r"differs by (\S+)", shown, 1)
+    # The means of as many terms, of which each is the end of a recurrence.
+    assert abs(difference) < tolerances.composed_bound("float", 512 * (32 + 32))
