@@ -31,7 +31,7 @@ def make(kind, **more):
 
     name, own = KINDS[kind]
     layer = getattr(layers, name)(UNITS, **own, **{"return_sequences": True, **more})
-    layer.build((None, None, INPUT))
+    layer.build((BATCH if more.get("stateful") else None, None, INPUT))
     rng = np.random.default_rng(2)
     shapes = [weight.shape for weight in layer.get_weights()]
     layer.set_weights([rng.normal(size=shape).astype(np.float32) / 2 for shape in shapes])
@@ -93,8 +93,8 @@ def test_functional_model_with_a_second_input(tfb, kind, tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded([X, RESETS]), want)
     model.export(tmp_path / "exported", verbose=False)
-    served = tf.saved_model.load(str(tmp_path / "exported")).serve
-    np.testing.assert_array_equal(served([tf.constant(X), tf.constant(RESETS)]), want)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    np.testing.assert_array_equal(exported.serve([tf.constant(X), tf.constant(RESETS)]), want)
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "jit"])

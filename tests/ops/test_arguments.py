@@ -193,7 +193,7 @@ def test_a_size_is_not_asked_of_the_argument_that_brings_it(tfb, name):
         if name == "gru":
             return tfb.gru(x, **weights)
         left_out = {"recurrent_dropout": tf.zeros([0])}
-        left_out |= {key: tf.zeros([0], tf.bool) for key in ("mask", "zoneout_h")}
+        left_out |= {key: tf.zeros([0], tf.bool) for key in ("mask", "resets", "zoneout_h")}
         state = {"h_prev": some(B, H), "sequence_lengths": tf.zeros([0], tf.int32)}
         return tfb.raw_ops.GRUAfterSequence(x=x, **weights, **state, **left_out)
 
