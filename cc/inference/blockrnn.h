@@ -61,7 +61,7 @@ extern "C" {
 #endif
 
 /* Raised with every function, member or value that is added. */
-#define BLOCKRNN_API_VERSION 1
+#define BLOCKRNN_API_VERSION 2
 
 /* The types below are int32_t and not enums, so that every number can be passed
  * and returned: a program and a library may be of different versions. */
@@ -188,6 +188,35 @@ blockrnn_status blockrnn_session_run(blockrnn_session* session, const float* x,
                                      int64_t batch, int64_t steps,
                                      const int64_t* lengths, const float* state,
                                      float* new_state, float* y);
+
+/* Since API version 2: the arguments of a call of
+ * blockrnn_session_run_sequences, which are those of blockrnn_session_run, and
+ * resets. */
+typedef struct blockrnn_sequences {
+  size_t struct_size; /* sizeof(blockrnn_sequences) */
+  const float* x;
+  int64_t batch; /* B */
+  int64_t steps; /* T */
+  const int64_t* lengths;
+  const uint8_t* resets; /* [B, T], or NULL: none */
+  const float* state;
+  float* new_state;
+  float* y;
+} blockrnn_sequences;
+
+#define BLOCKRNN_SEQUENCES_INIT \
+  { sizeof(blockrnn_sequences), NULL, 0, 0, NULL, NULL, NULL, NULL, NULL }
+
+/* Likewise, for rows of several sequences, one after another. Where resets is
+ * not 0 at step t of a row, a new sequence begins: in either direction no state
+ * passes between steps t - 1 and t. The forward direction has zeros before step
+ * t, and the backward direction, which comes from step t, before step t - 1.
+ *   state      of the sequence of a row that a direction does first, unless a
+ *              reset at step 0 lies between the state and the forward direction
+ *   new_state  of the sequence of a row that a direction does last
+ * Steps past a row's length do not count, nor do their resets. */
+blockrnn_status blockrnn_session_run_sequences(
+    blockrnn_session* session, const blockrnn_sequences* sequences);
 
 /* One step of B sequences, for sessions whose layers have one direction.
  *   x [B, I], y [B, outputs]; state, new_state: as above

@@ -252,19 +252,22 @@ SessionStatus CheckCall(const Session& session, const SessionCall& call) {
   return {};
 }
 
+SessionStatus RunChecked(blockrnn_session* session, const SessionCall& call,
+                         bool is_step) {
+  auto* const own = reinterpret_cast<Session*>(session);
+  if (own == nullptr) return InvalidArgument("session must not be NULL");
+  if (is_step && !own->has_step()) {
+    return InvalidArgument(
+        "a layer of two directions has no step: it needs the whole sequence");
+  }
+  SessionStatus status = CheckCall(*own, call);
+  if (!status.ok() || call.batch == 0) return status;
+  return own->Run(call);
+}
+
 blockrnn_status Call(blockrnn_session* session, const SessionCall& call,
                      bool is_step) {
-  return Guarded([&]() -> SessionStatus {
-    auto* const own = reinterpret_cast<Session*>(session);
-    if (own == nullptr) return InvalidArgument("session must not be NULL");
-    if (is_step && !own->has_step()) {
-      return InvalidArgument(
-          "a layer of two directions has no step: it needs the whole sequence");
-    }
-    SessionStatus status = CheckCall(*own, call);
-    if (!status.ok() || call.batch == 0) return status;
-    return own->Run(call);
-  });
+  return Guarded([&] { return RunChecked(session, call, is_step); });
 }
 
 }  // namespace
@@ -324,6 +327,20 @@ BLOCKRNN_EXPORT blockrnn_status blockrnn_session_run(
   return blockrnn::Call(
       session, {x, batch, steps, lengths, nullptr, state, new_state, y, false},
       false);
+}
+
+BLOCKRNN_EXPORT blockrnn_status blockrnn_session_run_sequences(
+    blockrnn_session* session, const blockrnn_sequences* sequences) {
+  return blockrnn::Guarded([&]() -> blockrnn::SessionStatus {
+    blockrnn_sequences read;
+    blockrnn::SessionStatus status = blockrnn::ReadSequences(sequences, &read);
+    if (!status.ok()) return status;
+    return blockrnn::RunChecked(
+        session,
+        {read.x, read.batch, read.steps, read.lengths, read.resets, read.state,
+         read.new_state, read.y, false},
+        false);
+  });
 }
 
 BLOCKRNN_EXPORT blockrnn_status blockrnn_session_step(

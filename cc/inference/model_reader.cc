@@ -20,8 +20,8 @@ namespace {
 // an error, and nothing of that length is read.
 constexpr std::size_t kMostBytes = 4096;
 
-// The name of each struct, and its least size, which is where its last member
-// in API version 1 ends.
+// The name of each struct, and its least size, which is where the last member
+// ends that it had in the API version that added it.
 template <class Struct>
 struct Facts;
 template <>
@@ -41,6 +41,12 @@ struct Facts<blockrnn_model> {
   static constexpr char kName[] = "blockrnn_model";
   static constexpr std::size_t kLeastBytes =
       offsetof(blockrnn_model, layers) + sizeof(const blockrnn_layer*);
+};
+template <>
+struct Facts<blockrnn_sequences> {
+  static constexpr char kName[] = "blockrnn_sequences";
+  static constexpr std::size_t kLeastBytes =
+      offsetof(blockrnn_sequences, y) + sizeof(float*);
 };
 
 // struct_size is the first member.
@@ -134,6 +140,12 @@ SessionStatus ModelReader::ReadDirections() {
     }
   }
   return {};
+}
+
+SessionStatus ReadSequences(const blockrnn_sequences* given,
+                            blockrnn_sequences* read) {
+  if (given == nullptr) return InvalidArgument("sequences must not be NULL");
+  return ReadStruct(given, "sequences: ", read);
 }
 
 }  // namespace blockrnn

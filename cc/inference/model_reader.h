@@ -31,6 +31,10 @@ class ModelReader {
   std::vector<blockrnn_direction> directions_;
 };
 
+// Likewise of the struct of a call.
+SessionStatus ReadSequences(const blockrnn_sequences* given,
+                            blockrnn_sequences* read);
+
 }  // namespace blockrnn
 
 #endif  // BLOCKRNN_INFERENCE_MODEL_READER_H_

@@ -109,6 +109,7 @@ _USE = """
 blockrnn_direction direction = BLOCKRNN_DIRECTION_INIT;
 blockrnn_layer layer = BLOCKRNN_LAYER_INIT;
 blockrnn_model model = BLOCKRNN_MODEL_INIT;
+blockrnn_sequences sequences = BLOCKRNN_SEQUENCES_INIT;
 int main(void) { return blockrnn_api_version() != BLOCKRNN_API_VERSION; }
 """
 
@@ -123,6 +124,59 @@ def test_the_header_alone(tmp_path, suffix, standard):
     assert_ok(_run(tmp_path / "use"), "the program")
 
 
+# h is the sum of x and the state, exactly.
+_RESETS = """
+#include <blockrnn.h>
+#include <stdio.h>
+int main(void) {
+  const float one = 1.0f, x[] = {1, 2, 3, 4, 5, 6, 7, 8}, state[] = {10, 20, 30, 40};
+  const int64_t lengths[] = {4, 3};
+  const uint8_t resets[] = {0, 0, 1, 0, 1, 0, 0, 1};
+  float new_state[4], y[16];
+  blockrnn_direction direction = BLOCKRNN_DIRECTION_INIT;
+  blockrnn_layer layer = BLOCKRNN_LAYER_INIT;
+  blockrnn_model model = BLOCKRNN_MODEL_INIT;
+  blockrnn_sequences call = BLOCKRNN_SEQUENCES_INIT;
+  blockrnn_session* session;
+  direction.w_x = direction.w_h = &one;
+  layer.inputs = layer.units = layer.outputs = 1;
+  layer.forward = layer.backward = &direction;
+  model.cell = BLOCKRNN_RNN_RELU;
+  model.num_layers = 1;
+  model.layers = &layer;
+  call.x = x;
+  call.batch = 2;
+  call.steps = 4;
+  call.lengths = lengths;
+  call.resets = resets;
+  call.state = state;
+  call.new_state = new_state;
+  call.y = y;
+  if (blockrnn_session_create(&model, BLOCKRNN_FLOAT32, 1, &session) != BLOCKRNN_OK ||
+      blockrnn_session_run_sequences(session, &call) != BLOCKRNN_OK) {
+    fputs(blockrnn_last_error(), stderr);
+    return 1;
+  }
+  for (int n = 0; n < 16; ++n) printf("%g ", (double)y[n]);
+  for (int n = 0; n < 4; ++n) printf("%g ", (double)new_state[n]);
+  blockrnn_session_destroy(session);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("suffix, standard", [(".c", "c99"), (".cc", "c++11")])
+def test_resets(tmp_path, suffix, standard):
+    source = (tmp_path / "resets").with_suffix(suffix)
+    source.write_text(_RESETS)
+    _compile(source, f"-std={standard}", *_LIBRARY, "-o", str(tmp_path / "resets"))
+    printed = assert_ok(_run(tmp_path / "resets"), "the program").split()
+    # In pairs (forward, backward) of each step; forward states of both rows, then backward ones.
+    row = [11, 3, 13, 2, 3, 37, 7, 34]
+    begins_anew = [5, 58, 11, 53, 18, 47, 0, 0]
+    assert list(map(float, printed)) == [*row, *begins_anew, 7, 18, 3, 58]
+
+
 # The library's sources but the engines, which are opened beside it.
 _SOURCES = ("cc/inference/*.cc", "cc/loader/cpu_engine_loader.cc", "cc/loader/open_engine.cc")
 
@@ -131,8 +185,8 @@ def test_a_program_runs_with_a_later_library(program, tmp_path):
     """Each struct of the library has one more member than the program's."""
     header = (ROOT / "cc/inference/blockrnn.h").read_text(encoding="utf-8")
     later, count = re.subn(r"^} (blockrnn_\w+);", r"int64_t later;\n} \1;", header, flags=re.M)
-    assert count == 3
-    later, count = re.subn("(#define BLOCKRNN_API_VERSION) 1$", r"\1 2", later, flags=re.M)
+    assert count == 4
+    later, count = re.subn("(#define BLOCKRNN_API_VERSION) 2$", r"\1 3", later, flags=re.M)
     assert count == 1
     (tmp_path / "later.h").write_text(later)
     # The engines that are built have that version.

@@ -259,7 +259,57 @@ def test_malformed_calls(library):
     with _session(_model("lstm")) as handle:
         for message, arguments in cases:
             _refused(message, library, library.blockrnn_session_run(handle, *arguments))
+        wrong = _sequences(x, y, lengths=lengths.ctypes.data)
+        code = library.blockrnn_session_run_sequences(handle, ctypes.byref(wrong))
+        _refused("lengths[1] must be in 0..3, got 4", library, code)
     assert not y.any()
+
+
+def _sequences(x, y, **more):
+    size = ctypes.sizeof(_library.Sequences)
+    arrays = {"x": x.ctypes.data, "y": y.ctypes.data}
+    return _library.Sequences(struct_size=size, batch=len(x), steps=x.shape[1], **arrays, **more)
+
+
+def test_any_number_but_zero_is_a_reset(library):
+    x, want, got = normal(2, 4, 9), np.empty((2, 4, 33), F32), np.empty((2, 4, 33), F32)
+    resets = np.array([[0, 0, 255, 0], [0, 2, 0, 128]], np.uint8)
+    session, run = random_weights(_stack("gru")), library.blockrnn_session_run_sequences
+    with _session(session) as handle:
+        for given, y in ((resets, got), (resets != 0, want)):
+            call = _sequences(x, y, resets=given.ctypes.data)
+            _library.check("run", run(handle, ctypes.byref(call)))
+        np.testing.assert_array_equal(got, want)
+        # None.
+        _library.check("run", run(handle, ctypes.byref(_sequences(x, got))))
+        arguments = x.ctypes.data, 2, 4, None, None, None, want.ctypes.data
+        assert np.abs(got - want).max() > 1e-3
+        _library.check("run", library.blockrnn_session_run(handle, *arguments))
+        np.testing.assert_array_equal(got, want)
+
+
+def test_malformed_structs_of_calls(library):
+    x, y = normal(2, 3, 9), np.zeros((2, 3, 33), F32)
+    run = library.blockrnn_session_run_sequences
+    with _session(_model("lstm")) as handle:
+        _refused("sequences must not be NULL", library, run(handle, None))
+        for size in (0, 64, 73, 76, 2**40):
+            call = _sequences(x, y)
+            call.struct_size = size
+            text = f"sizeof(blockrnn_sequences), at least 72 and a multiple of 8, got {size}"
+            _refused(f"sequences: struct_size must be {text}", library, run(handle, call))
+        text = "sequences: the member at byte 72 of blockrnn_sequences must be zero"
+        _refused(text, library, run(handle, _grown(_sequences(x, y), 1)))
+        assert not y.any()
+        _library.check("run", run(handle, _grown(_sequences(x, y), 0)))
+    assert y.any()
+    _refused("session must not be NULL", library, run(None, _sequences(x, y)))
+
+
+def test_an_older_library_is_refused(monkeypatch):
+    monkeypatch.setattr(_library, "_API_VERSION", 2**31 - 1)
+    with pytest.raises(ImportError, match="needs version 2147483647 of the C interface, but"):
+        _library.library.__wrapped__()
 
 
 def test_null(library):

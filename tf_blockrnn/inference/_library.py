@@ -11,6 +11,7 @@ from tf_blockrnn import _loader
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
 _LIBRARY = Path(__file__).resolve().parent.parent / "libblockrnn_inference.so"
+_API_VERSION = 2  # the first that has every function that is called here
 _ARRAYS = ("w_x", "w_h", "b_x", "b_h", "peepholes", "w_p", "norm_x", "norm_h", "norm_c")
 PRECISIONS = {"float32": 0, "bfloat16": 1, "int8": 2}
 _CELLS = {
@@ -42,6 +43,18 @@ class _Layer(ctypes.Structure):
     ]
 
 
+class Sequences(ctypes.Structure):
+    """The arguments of a call with resets."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("x", ctypes.c_void_p),
+        ("batch", ctypes.c_int64),
+        ("steps", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("lengths", "resets", "state", "new_state", "y")),
+    ]
+
+
 class _Model(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -65,7 +78,7 @@ def library() -> ctypes.CDLL:
     Calls release the GIL.
 
     Raises:
-      ImportError: it is not built, or cannot be loaded.
+      ImportError: it is not built, cannot be loaded, or is older than the Python files.
     """
     try:
         lib = ctypes.CDLL(str(_LIBRARY))
@@ -73,6 +86,11 @@ def library() -> ctypes.CDLL:
         raise _loader.import_error(
             f"tf_blockrnn cannot load {_LIBRARY}: {error}. {_loader.how_to_build()}"
         ) from error
+    if (version := lib.blockrnn_api_version()) < _API_VERSION:
+        raise _loader.import_error(
+            f"tf_blockrnn needs version {_API_VERSION} of the C interface, but {_LIBRARY} has "
+            f"version {version}. {_loader.how_to_build()}"
+        )
     pointer, whole = ctypes.c_void_p, ctypes.c_int64
     lib.blockrnn_session_create.argtypes = [
         ctypes.POINTER(_Model),
@@ -85,6 +103,7 @@ def library() -> ctypes.CDLL:
     lib.blockrnn_session_weight_bytes.argtypes = [pointer]
     lib.blockrnn_session_weight_bytes.restype = whole
     lib.blockrnn_session_run.argtypes = [pointer, pointer, whole, whole, *[pointer] * 4]
+    lib.blockrnn_session_run_sequences.argtypes = [pointer, ctypes.POINTER(Sequences)]
     lib.blockrnn_session_step.argtypes = [pointer, pointer, whole, *[pointer] * 3, ctypes.c_int32]
     lib.blockrnn_last_error.restype = ctypes.c_char_p
     return lib

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import weakref
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from tf_blockrnn.weights._checks import check_shape, one_of
 from tf_blockrnn.weights.layer import RecurrentWeights
 
 _MOST_THREADS = 1024
+_SEQUENCES_BYTES = ctypes.sizeof(_library.Sequences)
 _empty = np.empty
 
 
@@ -102,6 +104,7 @@ class Session:
         weakref.finalize(self, destroy, self._handle).atexit = False
         lib = _library.library()
         self._run, self._step = lib.blockrnn_session_run, lib.blockrnn_session_step
+        self._run_sequences = lib.blockrnn_session_run_sequences
         self._nbytes = lib.blockrnn_session_weight_bytes(self._handle)
 
     @property
@@ -228,6 +231,7 @@ class Session:
         x: np.ndarray,
         *,
         lengths: Sequence[int] | np.ndarray | None = None,
+        resets: np.ndarray | None = None,
         state: Any = None,
         out: Any = None,
     ) -> tuple[np.ndarray, Any]:
@@ -238,6 +242,12 @@ class Session:
             in float32.
           lengths: the length of each row, integers [B] in 0..T. Later outputs are zeros, and the
             state is that of the row's last step. None: all are T.
+          resets: bool [B, T], True at a step where a new sequence begins: in either direction no
+            state passes between it and the step before it, and the sequence begins with zeros,
+            also where the weights have an initial state. `state` is that of the sequence of a row
+            that a direction computes first, the returned state that of the one computed last; a
+            reset at step 0 drops the forward direction's `state`. Resets past a row's length do not
+            count. None: each row is one sequence.
           state: the state before the first step, in the structure of the class; None: that of
             `initial_state`, zeros if no weight says otherwise.
           out: a C-contiguous array of float32, [B, T, D · P], to which the outputs are written; or
@@ -252,6 +262,23 @@ class Session:
           TypeError: an argument has the wrong type.
           ValueError: an argument has the wrong shape or value.
           MemoryError: there is not enough memory for the call.
+
+        Example:
+          Two sequences in one row, each as in a call of its own:
+
+          >>> import numpy as np
+          >>> from tf_blockrnn import inference, weights
+          >>> one = weights.DirectionWeights(np.full([4, 3, 2], 0.1), np.full([4, 2, 2], 0.1))
+          >>> lstm = weights.RecurrentWeights("lstm", [weights.LayerWeights(one)])
+          >>> session = inference.Session(lstm)
+          >>> x = np.arange(15).reshape(1, 5, 3) / 10
+          >>> outputs, state = session.run(x, resets=[[True, False, True, False, False]])
+          >>> first, _ = session.run(x[:, :2])
+          >>> second, last = session.run(x[:, 2:])
+          >>> bool(np.allclose(outputs, np.concatenate([first, second], axis=1)))
+          True
+          >>> bool(np.allclose(state.h, last.h))
+          True
         """
         x_given = x
         x, x_at = dense("Session.run: x", x)
@@ -263,6 +290,8 @@ class Session:
         if lengths is not None:
             lengths = _lengths(lengths, batch, steps)
             lengths_at = lengths.ctypes.data
+        if resets is not None:
+            resets = _resets(resets, batch, steps)
         if state is None and self._initial:
             state = self._layout.structure(self._initial_rows(batch))
         old = None if state is None else self._layout.dense("Session.run: state", state, batch)
@@ -277,7 +306,12 @@ class Session:
             target.refuse_inputs("x", x_given, x, x_at)
             new_at, parts = target.new_state(old)
         old_at = None if old is None else old.at
-        code = self._run(self._handle, x_at, batch, steps, lengths_at, old_at, new_at, y_at)
+        if resets is None:
+            code = self._run(self._handle, x_at, batch, steps, lengths_at, old_at, new_at, y_at)
+        else:
+            arrays = lengths_at, resets.ctypes.data, old_at, new_at, y_at
+            call = _library.Sequences(_SEQUENCES_BYTES, x_at, batch, steps, *arrays)
+            code = self._run_sequences(self._handle, ctypes.byref(call))
         if code:
             _library.check("Session.run", code)
         return y, self._layout.structure(parts) if out is None else target.finish(parts)
@@ -343,3 +377,11 @@ def _lengths(lengths: Any, batch: int, steps: int) -> np.ndarray:
         at = int(np.argmax(wrong))
         raise ValueError(f"{where}[{at}] must be in 0..{steps}, got {array[at]}")
     return np.ascontiguousarray(array, np.int64)
+
+
+def _resets(resets: Any, batch: int, steps: int) -> np.ndarray:
+    """The resets as the C interface takes them."""
+    where = "Session.run: resets"
+    array = numbers(where, resets, "b", "bools")
+    check_shape(where, array, "[B, T]", (batch, steps))
+    return np.ascontiguousarray(array, np.bool_)
