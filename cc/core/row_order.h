@@ -140,13 +140,17 @@ struct RowOrder {
     return mask != nullptr && mask[MemoryRow(step, b)] == 0;
   }
 
+  // The row of the call's shape. Host only, as all that follows.
+  int64_t ShapeRow(int64_t b) const {
+    return shape_rows == nullptr ? b : shape_rows[b];
+  }
   // The masked steps before a row's active ones and after them, within its
-  // length and counted as MemoryRow counts. Host only, as all that follows.
+  // length and counted as MemoryRow counts.
   StepInterval LeadingPadding(int64_t b) const {
-    return {leading == nullptr ? 0 : -leading[shape_rows[b]], 0};
+    return {leading == nullptr ? 0 : -leading[ShapeRow(b)], 0};
   }
   StepInterval TrailingPadding(const SequenceShape& shape, int64_t b) const {
-    const int64_t end = shape.Length(shape_rows[b]) + LeadingPadding(b).begin;
+    const int64_t end = shape.Length(ShapeRow(b)) + LeadingPadding(b).begin;
     return {ActiveSteps(b), end};
   }
   // f(row of the sequence arrays) for all of a row's padding, past its length
@@ -163,7 +167,7 @@ struct RowOrder {
       }
     }
     for (int64_t n = 0; n < UnusedSteps(b); ++n) {
-      f(UnusedRow(n, b, shape.Length(shape_rows[b]), -leading_steps.begin));
+      f(UnusedRow(n, b, shape.Length(ShapeRow(b)), -leading_steps.begin));
     }
   }
 
