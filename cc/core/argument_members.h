@@ -15,7 +15,7 @@ namespace blockrnn {
 // clang-format off
 #define BLOCKRNN_POINTER_NAMES(F)                                              \
   F(x) F(h_prev) F(cs_prev) F(recurrent_dropout) F(w) F(w_x) F(w_h) F(w_p)     \
-  F(w_ru) F(w_c) F(w_ru_x) F(w_ru_h) F(w_c_x) F(w_c_h) F(wci) F(wcf) F(wco)    \
+  F(w_ru) F(w_c) F(w_c_x) F(w_c_h) F(wci) F(wcf) F(wco)                        \
   F(b) F(b_x) F(b_h) F(b_ru) F(b_c) F(gamma_x) F(beta_x) F(gamma_h) F(beta_h)  \
   F(gamma_c) F(beta_c) F(i) F(cs) F(f) F(o) F(ci) F(co) F(r) F(u) F(c) F(hc)   \
   F(x_hat) F(h_hat) F(rstd) F(h) F(h_last) F(cs_last) F(span_states) F(d_h)    \

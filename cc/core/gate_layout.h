@@ -20,30 +20,24 @@ inline constexpr LstmGateLayout kLstmIcfo = {0, 1, 2, 3};
 // BlockLSTMV2; with other names also Keras (i, f, c, o) and cuDNN (i, f, g, o).
 inline constexpr LstmGateLayout kLstmIfco = {0, 2, 1, 3};
 
-// GRU: the gates of w_ru and b_ru. The candidate has a matrix of its own.
+// GRU: reset gate r, update gate u, candidate c.
 struct GruGateLayout {
-  int r;
-  int u;
-};
-
-inline constexpr int kGruGates = 2;
-inline constexpr GruGateLayout kGruRu = {0, 1};
-
-// GRU with the reset after the GEMM: three gates in each of its matrices.
-struct GruAfterGateLayout {
   int r;
   int u;
   int c;
 };
 
+// With the reset before the GEMM: r and u. The candidate has a GEMM of its own.
+inline constexpr int kGruGates = 2;
+// With the reset after the GEMM.
 inline constexpr int kGruAfterGates = 3;
 // cuDNN and PyTorch (r, u or z, then the candidate).
-inline constexpr GruAfterGateLayout kGruRuc = {0, 1, 2};
+inline constexpr GruGateLayout kGruRuc = {0, 1, 2};
 // Keras (z, r, h).
-inline constexpr GruAfterGateLayout kGruUrc = {1, 0, 2};
-static_assert(
-    kGruRuc.c == kGruAfterGates - 1 && kGruUrc.c == kGruAfterGates - 1,
-    "engines treat the candidate's share of x apart, as the last gate");
+inline constexpr GruGateLayout kGruUrc = {1, 0, 2};
+static_assert(kGruRuc.c == kGruAfterGates - 1 &&
+                  kGruUrc.c == kGruAfterGates - 1,
+              "engines treat the candidate apart, as the last gate");
 
 }  // namespace blockrnn
 

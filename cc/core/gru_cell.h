@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "cc/core/activations.h"
+#include "cc/core/element_pointer.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/portable.h"
 #include "cc/core/sequence_args.h"
@@ -170,16 +171,36 @@ struct GruCellBackwardArgs {
   T* d_r_bar_u_bar = nullptr;  // [B, 2H], gates r, u
 };
 
-// A sequence with the reset before the GEMM.
+// A sequence with the reset before the GEMM. The candidate's gate is the last
+// in every layout. It may have arrays of its own, as in BlockGRU: then there
+// are only the columns of r and u in the others.
 template <class T>
 struct GruWeights {
-  const T* w_ru_x = nullptr;  // [I, 2H], gates r, u
-  const T* w_ru_h = nullptr;  // [H, 2H], gates r, u
-  const T* w_c_x = nullptr;   // [I, H]
-  const T* w_c_h = nullptr;   // [H, H]
-  const T* b_ru = nullptr;    // [2H]
-  const T* b_c = nullptr;     // [H]
+  GruGateLayout layout = kGruRuc;
+  const T* w_x = nullptr;    // [I, 3H]
+  const T* w_h = nullptr;    // [H, 3H]
+  const T* b = nullptr;      // [3H]
+  const T* w_c_x = nullptr;  // [I, H], or nullptr
+  const T* w_c_h = nullptr;  // [H, H], or nullptr
+  const T* b_c = nullptr;    // [H], or nullptr
 };
+
+// The columns of r and u, and those of the candidate.
+template <class P>
+struct GruColumns {
+  P* ru;          // [rows, 2H]
+  P* c;           // [rows, H]
+  int64_t ld_ru;  // elements from row to row
+  int64_t ld_c;
+};
+
+// Of an array of all gates, or without c where that has its own.
+template <class P>
+GruColumns<P> GruColumnsOf(P* all, P* c, int64_t units) {
+  const int64_t ru = kGruGates * units;
+  if (c != nullptr) return {all, c, ru, units};
+  return {all, PointerAt(all, ru), ru + units, ru + units};
+}
 
 template <class Array>
 struct GruSavedArrays {
@@ -201,19 +222,20 @@ struct GruSequenceBackwardArgs : SequenceBackwardArgs<T>,
                                  GruSavedArrays<const T*> {
   using Forward = GruSequenceForwardArgs<T>;
   using Weights = GruWeights<T>;
-  T* w_ru_x_grad = nullptr;  // [I, 2H]; not without w_ru_x
-  T* w_ru_h_grad = nullptr;  // [H, 2H]
-  T* w_c_x_grad = nullptr;   // [I, H]; not without w_c_x
-  T* w_c_h_grad = nullptr;   // [H, H]
-  T* b_ru_grad = nullptr;    // [2H]
-  T* b_c_grad = nullptr;     // [H]
+  // Each as what it is the gradient of.
+  T* w_x_grad = nullptr;  // not without w_x
+  T* w_h_grad = nullptr;
+  T* b_grad = nullptr;
+  T* w_c_x_grad = nullptr;
+  T* w_c_h_grad = nullptr;
+  T* b_c_grad = nullptr;
 };
 
 // A sequence with the reset after the GEMM, as Keras' default and cuDNN's. The
 // candidate's gate is the last in every layout.
 template <class T>
 struct GruAfterWeights {
-  GruAfterGateLayout layout = kGruRuc;
+  GruGateLayout layout = kGruRuc;
   const T* w_x = nullptr;  // [I, 3H]
   const T* w_h = nullptr;  // [H, 3H]
   const T* b_x = nullptr;  // [3H]

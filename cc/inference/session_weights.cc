@@ -63,12 +63,8 @@ class DirectionReader {
     args->w_p = weights_.w_p;
   }
   void ReadWeights(GruSequenceForwardArgs<float>* args) {
-    args->w_ru_x = GatesSideBySide(weights_.w_x, 2, inputs_);
-    args->w_ru_h = GatesSideBySide(weights_.w_h, 2, units_);
-    args->w_c_x = weights_.w_x + 2 * inputs_ * units_;
-    args->w_c_h = weights_.w_h + 2 * units_ * units_;
-    args->b_ru = Sum(weights_.b_x, weights_.b_h);
-    args->b_c = args->b_ru + 2 * units_;
+    ReadMatrices(args);
+    args->b = Sum(weights_.b_x, weights_.b_h);
   }
   void ReadWeights(GruAfterSequenceForwardArgs<float>* args) {
     ReadMatrices(args);
@@ -109,6 +105,7 @@ class DirectionReader {
     args->wco = peepholes + 2 * units_;
   }
   void ReadCell(GruSequenceForwardArgs<float>* args) {
+    args->layout = kGruRuc;
     args->activations = OfModel();
   }
   void ReadCell(GruAfterSequenceForwardArgs<float>* args) {
@@ -134,8 +131,8 @@ class DirectionReader {
 
   template <class Args>
   void ReadMatrices(Args* args) {
-    args->w_x = GatesSideBySide(weights_.w_x, gates_, inputs_);
-    args->w_h = GatesSideBySide(weights_.w_h, gates_, outputs_);
+    args->w_x = GatesSideBySide(weights_.w_x, inputs_);
+    args->w_h = GatesSideBySide(weights_.w_h, outputs_);
   }
   template <class Args>
   void ReadNorms(Args* args) {
@@ -145,15 +142,13 @@ class DirectionReader {
     args->beta_h = weights_.norm_h + gates_ * units_;
   }
 
-  // The first gates of weights [G, rows, H] as the engine has them,
-  // [rows, gates · H].
-  const float* GatesSideBySide(const float* weights, int64_t gates,
-                               int64_t rows) {
-    float* const out = until_packed_.New<float>(rows * gates * units_);
-    for (int64_t gate = 0; gate < gates; ++gate) {
+  // Weights [G, rows, H] as the engine has them, [rows, G · H].
+  const float* GatesSideBySide(const float* weights, int64_t rows) {
+    float* const out = until_packed_.New<float>(rows * gates_ * units_);
+    for (int64_t gate = 0; gate < gates_; ++gate) {
       for (int64_t k = 0; k < rows; ++k) {
         std::copy_n(weights + (gate * rows + k) * units_, units_,
-                    out + (k * gates + gate) * units_);
+                    out + (k * gates_ + gate) * units_);
       }
     }
     return out;

@@ -16,11 +16,11 @@ constexpr Mapping kLstmCellGrad = {{"", "x h_prev w b"}};
 
 // The weights hold the rows of x and those of h_prev in one array.
 constexpr Mapping kBlockGru = {
-    {"w_ru_x=w_ru w_ru_h=w_ru+2I*H w_c_x=w_c w_c_h=w_c+I*H"}};
+    {"w_x=w_ru w_h=w_ru+2I*H w_c_x=w_c w_c_h=w_c+I*H b=b_ru"}};
 constexpr Mapping kBlockGruGrad = {
-    {"w_ru_x=w_ru w_ru_h=w_ru+2I*H w_c_x=w_c w_c_h=w_c+I*H "
-     "w_ru_x_grad=w_ru_grad w_ru_h_grad=w_ru_grad+2I*H "
-     "w_c_x_grad=w_c_grad w_c_h_grad=w_c_grad+I*H",
+    {"w_x=w_ru w_h=w_ru+2I*H w_c_x=w_c w_c_h=w_c+I*H "
+     "w_x_grad=w_ru_grad w_h_grad=w_ru_grad+2I*H "
+     "w_c_x_grad=w_c_grad w_c_h_grad=w_c_grad+I*H b_grad=b_ru_grad",
      "b_ru b_c"}};
 constexpr FieldNames kBlockLstmNames = {"w_x=w w_h=w+4I*H"};
 constexpr FieldNames kBlockLstmGradNames = {

@@ -55,7 +55,7 @@ struct OpTraits {
   static constexpr int kPeepholes = Input("peepholes");
   static constexpr int kWP = Input("w_p");
   // Left out where the input is x · w_x.
-  static constexpr int kWX = Input("w_x") >= 0 ? Input("w_x") : Input("w_ru_x");
+  static constexpr int kWX = Input("w_x");
   static constexpr int kXGrad = Output("x_grad");
   static constexpr int kWciGrad = Output("wci_grad");
   static constexpr int kSpanStates = Output("span_states");

@@ -22,7 +22,7 @@ namespace blockrnn {
 // The options of cells; an op has those of its attrs.
 struct CellAttrs {
   LstmOptions lstm;  // forget_bias, cell_clip, use_peephole
-  GruAfterGateLayout gate_order = kGruRuc;
+  GruGateLayout gate_order = kGruRuc;
   bool relu = false;  // activation
   double epsilon = 0;
   bool norm_output_only = false;

@@ -23,12 +23,6 @@ inline constexpr ArgumentDoc kArgumentDocs[] = {
      "Gates in the order of the equations, or by gate_order. Left out where x "
      "is x · w_x already, of that width."},
     {"w_h", "Weights of the state", "Columns in the order of w_x."},
-    {"w_ru_x", "Weights of the input to the gates r, u",
-     "Left out, together with w_c_x, where x is already multiplied by both, "
-     "in the order r, u, c."},
-    {"w_ru_h", "Weights of the state to the gates r, u"},
-    {"w_c_x", "Weights of the input to the candidate"},
-    {"w_c_h", "Weights of the state to the candidate"},
     {"w_p", "Weights of the projection", "P is H without one."},
     {"b", "Biases", "In the order of the weights' columns."},
     {"b_ru", "Biases of the gates r, u"},

@@ -121,9 +121,12 @@ d_h is the incoming gradient of the step plus d_h_prev of the next step.
     {"GRUSequence",
      {"Computes a GRU over sequences, each row with its own length or mask.\n",
       "The reset gate is applied before the GEMM.\n", kNotationDoc,
-      R"doc(    [r̄ ū] = x · w_ru_x + h_prev · w_ru_h + b_ru        r = σ(r̄)   u = σ(ū)
-    c      = tanh(x · w_c_x + (h_prev ∘ r) · w_c_h + b_c)
-    h      = u ∘ h_prev + (1 − u) ∘ c
+      R"doc(    [r̄ ū c̄] = x · w_x + b
+    r = σ(r̄ + h_prev · w_h,r)      u = σ(ū + h_prev · w_h,u)
+    c = tanh(c̄ + (h_prev ∘ r) · w_h,c)
+    h = u ∘ h_prev + (1 − u) ∘ c
+
+w_h,r are the columns of w_h for the gate r, and so on.
 
 This is the GRU of Cho et al. 2014 (arXiv:1406.1078).
 )doc"}},

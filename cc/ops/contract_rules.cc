@@ -100,20 +100,6 @@ absl::Status CheckProjection(const OpContract& contract,
       DimText(bound['H']), "]"));
 }
 
-absl::Status CheckGruInputWeights(const OpContract& contract,
-                                  const InputShapes& shapes, const Bindings&) {
-  const int gates = shapes.rank(contract.InputAt("w_ru_x"));
-  const int candidate = shapes.rank(contract.InputAt("w_c_x"));
-  if (gates == kUnknown || candidate == kUnknown ||
-      (gates == 1) == (candidate == 1)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(contract.op(),
-                   ": w_ru_x and w_c_x must be left out together, got [0] for ",
-                   gates == 1 ? "w_ru_x" : "w_c_x", " alone"));
-}
-
 absl::Status ParseNumber(const std::string& op, const NumberAttr& attr,
                          std::string_view text, tensorflow::DataType type,
                          double* number) {

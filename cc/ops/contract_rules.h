@@ -18,11 +18,6 @@ namespace blockrnn {
 absl::Status CheckProjection(const OpContract& contract,
                              const InputShapes& shapes, const Bindings& bound);
 
-// The two matrices of a GRU's input are left out both or not at all.
-absl::Status CheckGruInputWeights(const OpContract& contract,
-                                  const InputShapes& shapes,
-                                  const Bindings& bound);
-
 // The attrs of our own ops that are numbers. They hold decimal text: TensorFlow
 // has attrs of float32, but none of float64 (docs/adr/0034-exact-scalars.md).
 enum class NumberRange {

@@ -93,19 +93,12 @@ inline constexpr char kDropout4[] = "recurrent_dropout[4,B,H]?";
 inline constexpr char kSpanStates[] = "span_states[N]";
 
 inline constexpr char kGru[] =
-    "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
-    "w_c_x[I,H]?I=3H w_c_h[H,H]";
+    "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H]";
 inline constexpr char kGruSaved[] =
     "r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] c[K*T,B,H|B,K*T,H]";
 inline constexpr char kGruGrads[] =
-    "x_grad=x h_prev_grad[B,H] w_ru_x_grad=w_ru_x w_ru_h_grad[H,2H] "
-    "w_c_x_grad=w_c_x w_c_h_grad[H,H] b_ru_grad[2H] b_c_grad[H]";
-
-inline constexpr char kGruAfter[] =
-    "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H]";
-inline constexpr char kGruAfterGrads[] =
-    "x_grad=x h_prev_grad[B,H] w_x_grad=w_x w_h_grad[H,3H] b_x_grad[3H] "
-    "b_h_grad[3H]";
+    "x_grad=x h_prev_grad[B,H] w_x_grad=w_x w_h_grad[H,3H]";
+inline constexpr char kGruBiasGrads[] = "b_x_grad[3H] b_h_grad[3H]";
 inline constexpr char kHcSaved[] = "hc[K*T,B,H|B,K*T,H]";
 inline constexpr char kGruNorms[] =
     "b_x[3H] b_h[3H] gamma_x[3H] beta_x[3H] gamma_h[3H] beta_h[3H]";
@@ -217,26 +210,27 @@ inline constexpr OpSpec kOpTable[] = {
      "use_peephole"},
 
     {"GRUSequence",
-     {kGru, "b_ru[2H] b_c[H]", kRows, kDropout3, kZoneout},
+     {kGru, "b[3H]", kRows, kDropout3, kZoneout},
      {kH, kHLast, kGruSaved, kSpanStates},
-     {kOrder, kZoneoutRate, kIsTraining, kRecompute, kFrozen, kTypes, kLengths},
-     "time_major", &CheckGruInputWeights},
+     {kGateOrder, kOrder, kZoneoutRate, kIsTraining, kRecompute, kFrozen,
+      kTypes, kLengths},
+     "time_major"},
     {"GRUSequenceGrad",
-     {kGru, "b_ru[2H]?K=1 b_c[H]?K=1", kRows, kH, kGruSaved, kSpanStates,
-      kHGrads, kDropout3, kZoneout},
-     {kGruGrads},
-     {kOrder, kZoneoutRate, kRecompute, kTypes, kLengths},
-     "time_major", &CheckGruInputWeights},
+     {kGru, "b[3H]?K=1", kRows, kH, kGruSaved, kSpanStates, kHGrads, kDropout3,
+      kZoneout},
+     {kGruGrads, "b_grad[3H]"},
+     {kGateOrder, kOrder, kZoneoutRate, kRecompute, kTypes, kLengths},
+     "time_major"},
     {"GRUAfterSequence",
-     {kGruAfter, "b_x[3H] b_h[3H]", kRows, kDropout3, kZoneout},
+     {kGru, "b_x[3H] b_h[3H]", kRows, kDropout3, kZoneout},
      {kH, kHLast, kGruSaved, kHcSaved, kSpanStates},
      {kGateOrder, kOrder, kZoneoutRate, kIsTraining, kRecompute, kFrozen,
       kTypes, kLengths},
      "time_major"},
     {"GRUAfterSequenceGrad",
-     {kGruAfter, "b_x[3H]?K=1 b_h[3H]?K=1", kRows, kH, kGruSaved, kHcSaved,
+     {kGru, "b_x[3H]?K=1 b_h[3H]?K=1", kRows, kH, kGruSaved, kHcSaved,
       kSpanStates, kHGrads, kDropout3, kZoneout},
-     {kGruAfterGrads},
+     {kGruGrads, kGruBiasGrads},
      {kGateOrder, kOrder, kZoneoutRate, kRecompute, kTypes, kLengths},
      "time_major"},
     {"LSTMSequence",
@@ -269,16 +263,16 @@ inline constexpr OpSpec kOpTable[] = {
      {kEpsilon, kNormOutputOnly, kOrder, kRecompute, kTypes, kLengths},
      "time_major"},
     {"LayerNormGRUSequence",
-     {kGruAfter, kGruNorms, kRows, kDropout3},
+     {kGru, kGruNorms, kRows, kDropout3},
      {kH, kHLast, kGruNormsSaved, kSpanStates},
      {kGateOrder, kEpsilon, kOrder, kIsTraining, kRecompute, kFrozen, kTypes,
       kLengths},
      "time_major"},
     {"LayerNormGRUSequenceGrad",
-     {kGruAfter, kGruNorms, kRows, kH, kGruNormsSaved, kSpanStates, kHGrads,
+     {kGru, kGruNorms, kRows, kH, kGruNormsSaved, kSpanStates, kHGrads,
       kDropout3},
-     {kGruAfterGrads, "gamma_x_grad[3H] beta_x_grad[3H] gamma_h_grad[3H] "
-      "beta_h_grad[3H]"},
+     {kGruGrads, kGruBiasGrads, "gamma_x_grad[3H] beta_x_grad[3H] "
+      "gamma_h_grad[3H] beta_h_grad[3H]"},
      {kGateOrder, kEpsilon, kOrder, kRecompute, kTypes, kLengths},
      "time_major"},
     {"RNNSequence",

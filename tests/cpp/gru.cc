@@ -11,17 +11,24 @@
 namespace blockrnn::test {
 namespace {
 
-// Two matrices with the same number of rows, concatenated by columns; their
-// gradients are separate tensors.
-void Join(NamedTensors* tensors, const char* left, const char* right,
-          int64_t units, const char* joined) {
-  const Tensor a = Find(*tensors, left), b = Find(*tensors, right);
-  if (a.empty()) return;
-  Tensor& to = (*tensors)[joined];
-  for (std::size_t k = 0; k * units < b.size(); ++k) {
-    to.insert(to.end(), &a[k * 2 * units], &a[k * 2 * units] + 2 * units);
-    to.insert(to.end(), &b[k * units], &b[k * units] + units);
+// Adds the candidate's columns, which are a tensor of their own, to those of r
+// and u.
+void Join(NamedTensors* tensors, const char* name, const char* candidate,
+          int64_t units) {
+  const Tensor ru = Find(*tensors, name), c = Find(*tensors, candidate);
+  if (ru.empty()) return;
+  Tensor joined;
+  for (std::size_t k = 0; k * units < c.size(); ++k) {
+    joined.insert(joined.end(), &ru[k * 2 * units],
+                  &ru[k * 2 * units] + 2 * units);
+    joined.insert(joined.end(), &c[k * units], &c[k * units] + units);
   }
+  (*tensors)[name] = joined;
+}
+void JoinCandidate(int64_t units, NamedTensors* tensors) {
+  Join(tensors, "w_x", "w_c_x", units);
+  Join(tensors, "w_h", "w_c_h", units);
+  Join(tensors, "b", "b_c", units);
 }
 void Split(NamedTensors* tensors, const std::string& joined, int64_t units,
            const std::string& left, const std::string& right) {
@@ -41,33 +48,46 @@ class Gru : public FamilyOf<GruSequenceForwardArgs, GruSequenceBackwardArgs> {
 
   CellSpec Cell() const override {
     CellSpec cell;
+    SetGruAfter(&cell);
     cell.kind = CellKind::kGru;
     return cell;
   }
   std::vector<TensorSpec> Inputs() const override {
-    return {{"x", StepsOf().InputSize()},
-            State("h_prev"),
-            InputWeights("w_ru_x", 2),
-            StateWeights("w_ru_h", 2),
-            InputWeights("w_c_x", 1),
-            StateWeights("w_c_h", 1),
-            {"b_ru", 2 * dims.units},
-            {"b_c", dims.units},
-            Dropout()};
+    const int64_t gates = Apart() ? 2 : 3;
+    std::vector<TensorSpec> specs = {
+        {"x", StepsOf().InputSize()}, State("h_prev"),
+        InputWeights("w_x", gates),   StateWeights("w_h", gates),
+        {"b", gates * dims.units},    Dropout()};
+    if (Apart()) {
+      specs.push_back(InputWeights("w_c_x", 1));
+      specs.push_back(StateWeights("w_c_h", 1));
+      specs.push_back({"b_c", dims.units});
+    }
+    return specs;
   }
   std::vector<TensorSpec> Saved() const override {
     return {Array("r", Fill::kGate), Array("u", Fill::kGate), Array("c")};
   }
   void ToReference(NamedTensors* tensors) const override {
-    Join(tensors, "w_ru_x", "w_c_x", dims.units, "w_x");
-    Join(tensors, "w_ru_h", "w_c_h", dims.units, "w_h");
-    Join(tensors, "b_ru", "b_c", dims.units, "b_x");
+    if (Apart()) JoinCandidate(dims.units, tensors);
+    FamilyOf::ToReference(tensors);
   }
   void FromReference(NamedTensors* tensors) const override {
-    Split(tensors, "w_x_grad", dims.units, "w_ru_x_grad", "w_c_x_grad");
-    Split(tensors, "w_h_grad", dims.units, "w_ru_h_grad", "w_c_h_grad");
-    Split(tensors, "b_x_grad", dims.units, "b_ru_grad", "b_c_grad");
+    FamilyOf::FromReference(tensors);
+    if (!Apart()) return;
+    Split(tensors, "w_x_grad", dims.units, "w_x_grad", "w_c_x_grad");
+    Split(tensors, "w_h_grad", dims.units, "w_h_grad", "w_c_h_grad");
+    Split(tensors, "b_grad", dims.units, "b_grad", "b_c_grad");
   }
+
+  template <class Args>
+  void SetOptions(Args* args) const {
+    args->layout = variant % 2 == 0 ? kGruRuc : kGruUrc;
+  }
+
+ private:
+  // Whether the candidate has arrays of its own.
+  bool Apart() const { return variant % 4 >= 2; }
 };
 
 struct CellForward {
@@ -88,8 +108,10 @@ struct CellForward {
 
   // The inputs of a sequence of one step.
   static NamedTensors ToSequence(const Dims& d, NamedTensors in) {
-    SplitRows("w_ru", d.input * 2 * d.units, "w_ru_x", "w_ru_h", &in);
+    SplitRows("w_ru", d.input * 2 * d.units, "w_x", "w_h", &in);
     SplitRows("w_c", d.input * d.units, "w_c_x", "w_c_h", &in);
+    in["b"] = Find(in, "b_ru");
+    JoinCandidate(d.units, &in);
     Gru(d, kPlainOrder).ToReference(&in);
     return in;
   }

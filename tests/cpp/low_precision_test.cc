@@ -82,7 +82,7 @@ TEST_P(LowPrecisionOps, RowsAndColumnsOfAllSizes) {
         (*x)[8 * width + 4] = 1e4f;
       });
     }
-    for (const char* const weights : {"w_x", "w_h", "w_ru_x", "w_ru_h"}) {
+    for (const char* const weights : {"w_x", "w_h"}) {
       EditInput(specs, in, weights, [&](Tensor* w) {
         const std::size_t columns = w->size() / (w->size() % 18 == 0 ? 18 : 20);
         for (std::size_t n = 0; n < w->size(); ++n) {
@@ -105,7 +105,7 @@ TEST_P(LowPrecisionOps, NotFinite) {
   int counter = 0;
   for (const Precision precision : kLowPrecisions) {
     for (const char* const name :
-         {"x", "h_prev", "w_x", "w_h", "w_p", "w_ru_x", "w_c_h"}) {
+         {"x", "h_prev", "w_x", "w_h", "w_p", "w_c_h"}) {
       for (const int variant : {8, 12, 1}) {
         const float special = kSpecials[counter++ % 3];
         Case c = FrozenCase(op(), {5, 18, 20, 3}, variant, precision);

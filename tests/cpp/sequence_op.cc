@@ -45,8 +45,8 @@ class ByName {
 template <class F>
 void ForEachMatrix(const SequenceFamily& family, const F& f) {
   const int64_t input = family.dims.input;
-  for (const char* name : {"w_x", "w_ru_x", "w_c_x"}) f(name, input);
-  for (const char* name : {"w_h", "w_ru_h", "w_c_h"}) f(name, family.Width());
+  for (const char* name : {"w_x", "w_c_x"}) f(name, input);
+  for (const char* name : {"w_h", "w_c_h"}) f(name, family.Width());
 }
 
 // Inputs from the engine's layout to the reference's, or gradients back.
@@ -86,7 +86,7 @@ void PrepareInputs(const SequenceFamily& family, bool identity,
   if (cell.normed) {
     CalmGammas(in);
   } else {
-    in.ForEach({"w_h", "w_ru_h", "w_c_h"},
+    in.ForEach({"w_h", "w_c_h"},
                [&](Tensor* w) { CalmRecurrentWeights(d, w); });
   }
   ForEachMatrix(family, [&](const std::string& name, int64_t rows) {

@@ -65,7 +65,7 @@ class SequenceFamily {
     return {name, rows * width_in_units * dims.units, fill};
   }
 
-  // Of a GRU with the reset after the GEMM, and its two gate orders.
+  // Of a GRU with the reset after the GEMM, and the two gate orders of GRUs.
   std::vector<TensorSpec> GruAfterInputs() const {
     return {{"x", StepsOf().InputSize()},
             State("h_prev"),

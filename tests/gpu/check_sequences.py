@@ -103,8 +103,11 @@ def variants(cell: str) -> list[sequences.Call]:
             make(zoneout="mean", without=("co",), mask=True),
             make(**drawn, resets=True, mask=True, backwards=True),
         ]
+    orders = [make(layout=1), make(layout=1, dropout=True), make(projected, layout=1)]
     if cell == "gru":
-        return found
+        apart = {"candidate_apart": True}
+        found += [make(**apart), make(**apart, dropout=True, mask=True, block_bytes=1)]
+        return found + orders
     stack = {"weights_by_unit": True, "saved_in_steps": True, "h_extra": 5}
     found += [
         make(**stack),
@@ -116,7 +119,7 @@ def variants(cell: str) -> list[sequences.Call]:
     if cell == "rnn":
         found += [make(call, relu=True) for call in found[:8]]
     if cell == "gru_after":
-        found += [make(layout=1), make(layout=1, dropout=True), make(projected, layout=1)]
+        found += orders
     if cell == "layer_norm_lstm":
         found += [
             make(norm_output_only=True),
@@ -353,7 +356,9 @@ def layouts_agree(engine) -> int:
         values = sequences.random_values(base)
         want = engine.forward(base, values)
         changes = [{"time_major": False}, {"state_stride": 3}]
-        if cell != "gru":
+        if cell == "gru":
+            changes += [{"candidate_apart": True}]
+        else:
             changes += [{"weights_by_unit": True}, {"saved_in_steps": True}, {"h_extra": 3}]
         for change in changes:
             got = engine.forward(dataclasses.replace(base, **change), values)

@@ -21,8 +21,6 @@ _OPS = {
     "layer_norm_gru": "LayerNormGRUSequence",
 }
 _PEEPHOLES = ("wci", "wcf", "wco")
-# The ops of a gru have r and u in one array, c in another.
-_PARTS = {"w_x": ("w_ru_x", "w_c_x"), "w_h": ("w_ru_h", "w_c_h"), "b_x": ("b_ru", "b_c")}
 
 
 class Sequences:
@@ -84,10 +82,8 @@ class Sequences:
 def _to_op(call: sequences.Call, values) -> dict[str, np.ndarray]:
     """From the names of the reference to those of the ops."""
     found = dict(values)
-    for name, parts in _PARTS.items() if call.cell == "gru" else ():
-        if name in found:
-            split = np.split(found.pop(name), [2 * call.dims[3]], axis=-1)
-            found |= dict(zip(parts, split, strict=True))
+    if call.cell == "gru" and "b_x" in found:
+        found["b"] = found.pop("b_x")
     if call.use_peephole:
         found["peepholes"] = np.stack([found.pop(name) for name in _PEEPHOLES])
     return found
@@ -95,10 +91,8 @@ def _to_op(call: sequences.Call, values) -> dict[str, np.ndarray]:
 
 def _from_op(call: sequences.Call, found: dict) -> dict[str, np.ndarray]:
     """The reverse, for gradients."""
-    for name, parts in _PARTS.items():
-        parts = [f"{part}_grad" for part in parts]
-        if parts[0] in found:
-            found[f"{name}_grad"] = np.concatenate([found.pop(part) for part in parts], axis=-1)
+    if call.cell == "gru" and "b_grad" in found:
+        found["b_x_grad"] = found.pop("b_grad")
     if "peepholes_grad" in found:
         found |= zip((f"{n}_grad" for n in _PEEPHOLES), found.pop("peepholes_grad"), strict=True)
     return found

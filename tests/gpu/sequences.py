@@ -21,7 +21,7 @@ RECOMPUTED = tuple(cell for cell in CELLS if sequence_oracle.saved_names(cell))
 GATES = {
     "rnn": (("h",),),
     "lstm": (("i", "ci", "f", "o"), ("i", "f", "ci", "o")),
-    "gru": (("r", "u", "c"),),
+    "gru": (("r", "u", "c"), ("u", "r", "c")),
     "gru_after": (("r", "u", "c"), ("u", "r", "c")),
     "layer_norm_lstm": (("i", "ci", "f", "o"), ("i", "f", "ci", "o")),
     "layer_norm_gru": (("r", "u", "c"), ("u", "r", "c")),
@@ -38,8 +38,8 @@ _STRUCTS = {
 }
 # Members of the argument structs that have other names here.
 _MEMBERS = {"zoneout_h": "zoneout_h.kept", "zoneout_c": "zoneout_c.kept"}
-# Those of a gru, whose arrays are two: of r and u, and of c.
-_GRU_MEMBERS = {"w_x": ("w_ru_x", "w_c_x"), "w_h": ("w_ru_h", "w_c_h"), "b_x": ("b_ru", "b_c")}
+# Those of a gru whose candidate has arrays of its own.
+_GRU_MEMBERS = {"w_x": ("w_x", "w_c_x"), "w_h": ("w_h", "w_c_h"), "b_x": ("b", "b_c")}
 # Numbers of a call by the names of the members, for all cells and for some.
 _SHAPE = (
     *("time_major", "backwards", "skip_input", "projected_input"),
@@ -50,7 +50,7 @@ _OPTIONS = ("forget_bias", "cell_clip", "use_peephole")
 _OF_CELL = {
     "rnn": ("relu",),
     "lstm": ("layout", "proj"),
-    "gru": (),
+    "gru": ("layout",),
     "gru_after": ("layout",),
     "layer_norm_lstm": ("layout", "epsilon", "norm_output_only"),
     "layer_norm_gru": ("layout", "epsilon"),
@@ -66,6 +66,7 @@ class Call:
     dtype: str = "float"
     proj: int = 0
     layout: int = 0
+    candidate_apart: bool = False  # of a gru: its columns in arrays of their own
     time_major: bool = True
     backwards: bool = False
     lengths: tuple[int, ...] | None = None
@@ -371,9 +372,11 @@ class Sequences:
 
 def _members(call: Call, name: str):
     """The members of the struct that have an array, and which columns of it each has."""
-    if call.cell == "gru" and name in _GRU_MEMBERS:
+    if call.candidate_apart and name in _GRU_MEMBERS:
         h = call.dims[3]
         return tuple(zip(_GRU_MEMBERS[name], (slice(2 * h), slice(2 * h, None)), strict=True))
+    if call.cell == "gru" and name == "b_x":
+        name = "b"
     return ((_MEMBERS.get(name, name), slice(None)),)
 
 

@@ -126,7 +126,7 @@ bool Set(double value, LstmGateLayout* layout) {
   *layout = value == 0 ? kLstmIcfo : kLstmIfco;
   return true;
 }
-bool Set(double value, GruAfterGateLayout* layout) {
+bool Set(double value, GruGateLayout* layout) {
   *layout = value == 0 ? kGruRuc : kGruUrc;
   return true;
 }

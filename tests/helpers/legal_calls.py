@@ -37,9 +37,8 @@ def meaning(call: Call, for_graph: bool = False) -> dict | None:
         states = op_table.size_of_span_states(op, sizes, recompute)
         if sizes.setdefault("N", states) != states:
             return None
-    weights = {call.shapes[name] == (0,) for name in ("w_ru_x", "w_c_x") if name in op.inputs}
     projects_to_nothing = call.shapes.get("w_p", (0,)) != (0,) and sizes["P"] == 0
-    return None if len(weights) > 1 or projects_to_nothing else sizes
+    return None if projects_to_nothing else sizes
 
 
 def _fits(call: Call, sizes: dict[str, int]) -> bool:

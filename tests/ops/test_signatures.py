@@ -38,7 +38,7 @@ _BLOCK = (
 ) + " ".join(f"{name}[T,B,H]" for name in _STEPS.split())
 _SEQUENCE = (
     "x[T,B,I] h_prev[B,P] cs_prev[B,H] w_x[I,GH]?I=GH w_h[P,GH] b[GH] b_x[GH] b_h[GH] "
-    "w_ru_x[I,2H]?I=3H w_ru_h[H,2H] w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] peepholes[3,H]? "
+    "peepholes[3,H]? "
     "gamma_x[GH] beta_x[GH] gamma_h[GH] beta_h[GH] gamma_c[H] beta_c[H] "
     "mask[T,B]? sequence_lengths[B]? resets[T,B]? w_p[P,H]?P=H recurrent_dropout[G,B,P]? "
     "zoneout_h[T,B,P]? zoneout_c[T,B,H]? h[T,B,P] h_last[B,P] cs_last[B,H] "
@@ -65,7 +65,7 @@ def _contract(name: str) -> dict[str, op_table.Argument]:
         text = text if name.startswith("LSTM") else text.replace("P", "H")
         if name.endswith("Grad") and not name.startswith("LayerNorm"):
             # Read with recompute alone.
-            text = re.sub(r"\b(b(_x|_h|_ru|_c)?\[\w+\])", r"\1?K=1", text)
+            text = re.sub(r"\b(b(_x|_h)?\[\w+\])", r"\1?K=1", text)
     else:
         text = _BLOCK if name.startswith("Block") else _BLOCK.replace("T,", "")
     return {one.name: one for one in map(op_table.argument, text.split())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -101,36 +102,31 @@ def _lstm(emit: Emitter) -> None:
     _emit(emit, cell, [h_prev, cs_prev], [mask, lengths, resets])
 
 
-def _gru_after(emit: Emitter) -> None:
-    _, h_prev, w_x, w_h, b_x, b_h, mask, lengths, resets, *rest = emit.inputs
-    _check_dropout(emit, *rest)
+def _gru_cell(emit: Emitter, w_x: str, w_h: str, b_x: str, **after: Any) -> Cell:
+    """after: what a Cell has besides with the reset after the GEMM."""
     units = _columns(emit, w_h, b_x, 3)
-    cell = Cell(
+    return Cell(
         op_type="GRU",
         units=units,
         gates=GRU_URC if emit.attr("gate_order") == "urc" else GRU_RUC,
         w_x=_input_weights(emit, w_x, b_x, 3 * units),
         w_h=w_h,
         b_x=b_x,
-        b_h=b_h,
-        attrs={"linear_before_reset": 1},
+        **after,
     )
+
+
+def _gru_after(emit: Emitter) -> None:
+    _, h_prev, w_x, w_h, b_x, b_h, mask, lengths, resets, *rest = emit.inputs
+    _check_dropout(emit, *rest)
+    cell = _gru_cell(emit, w_x, w_h, b_x, b_h=b_h, attrs={"linear_before_reset": 1})
     _emit(emit, cell, [h_prev], [mask, lengths, resets])
 
 
 def _gru(emit: Emitter) -> None:
-    _, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, b_ru, b_c, mask, lengths, resets, *rest = emit.inputs
+    _, h_prev, w_x, w_h, b, mask, lengths, resets, *rest = emit.inputs
     _check_dropout(emit, *rest)
-    units = _columns(emit, w_c_h, b_c, 1)
-    w_x = emit.concat([w_ru_x, w_c_x], 1) if emit.is_given(w_ru_x) else w_ru_x
-    cell = Cell(
-        op_type="GRU",
-        units=units,
-        gates=GRU_RUC,
-        w_x=_input_weights(emit, w_x, b_c, 3 * units),
-        w_h=emit.concat([w_ru_h, w_c_h], 1),
-        b_x=emit.concat([b_ru, b_c], 0),
-    )
+    cell = _gru_cell(emit, w_x, w_h, b)
     _emit(emit, cell, [h_prev], [mask, lengths, resets])
 
 

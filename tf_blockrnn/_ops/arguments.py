@@ -1,7 +1,7 @@
 """Errors that name the argument of a public function that is wrong.
 
 The ops check all their inputs, but name them as the op does, and these are not always the caller's
-arguments: gru splits weights, lstm makes states of zeros. What is no tensor does not even reach
+arguments: gru adds biases, lstm makes states of zeros. What is no tensor does not even reach
 them. And of shapes that do not fit each other an op names the first in its own order. So the error
 of a call that failed is put into the function's words. A call that succeeds pays nothing for this.
 What is known only when a graph runs is left to the ops.
@@ -49,12 +49,7 @@ _TUPLES = {
 }
 # What other inputs of the ops are to the functions.
 _INPUTS = {
-    "w_ru_x": "columns r, u of w_x",
-    "w_c_x": "columns c of w_x",
-    "w_ru_h": "columns r, u of w_h",
-    "w_c_h": "columns c of w_h",
-    "b_ru": "columns r, u of b_x",
-    "b_c": "columns c of b_x",
+    "b": "b_x",
     "sequence_lengths": "lengths",
     "recurrent_dropout": "recurrent_dropout_factors",
 }

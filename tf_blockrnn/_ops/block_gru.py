@@ -76,35 +76,36 @@ def block_gru(
 
 
 _SEQUENCE = composed.GradOp("BlockRNN>GRUSequenceGrad", sequence_cells.GRU, gates=3)
-_ATTRS = {"time_major": True, "go_backwards": False, "zoneout_rate_h": 0.0}
+_ATTRS = {"gate_order": "ruc", "time_major": True, "go_backwards": False, "zoneout_rate_h": 0.0}
 _backward = signatures.Backward("BlockRNN>BlockGRU", "BlockRNN>BlockGRUGrad", "_grad")
 
 
 def _sequence_inputs(given: NamedTuple) -> NamedTuple:
     """The inputs of GRUSequenceGrad, which has a gradient, from those of BlockGRUGrad."""
-    w_ru_x, w_ru_h = util.split_rows(given.w_ru, given.x, given.h_prev)
-    w_c_x, w_c_h = util.split_rows(given.w_c, given.x, given.h_prev)
+    w_x, w_h = util.split_rows(tf.concat([given.w_ru, given.w_c], axis=1), given.x, given.h_prev)
     return signatures.inputs_for(
         _SEQUENCE.name,
         **{name: getattr(given, name) for name in ("x", "h_prev", "h", "r", "u", "c")},
         h_grad=util.of_rank(given.h_grad, 3),
-        w_ru_x=w_ru_x,
-        w_ru_h=w_ru_h,
-        w_c_x=w_c_x,
-        w_c_h=w_c_h,
+        w_x=w_x,
+        w_h=w_h,
         sequence_lengths=tf.fill([tf.shape(given.x)[1]], given.seq_len_max),
     )
 
 
 def _gradients(back: NamedTuple) -> NamedTuple:
     """The outputs of BlockGRUGrad from those of GRUSequenceGrad."""
+    units = util.columns(back.h_prev_grad)
+    w_grad = tf.concat([back.w_x_grad, back.w_h_grad], axis=0)
+    w_ru_grad, w_c_grad = tf.split(w_grad, [2 * units, units], axis=1, num=2)
+    b_ru_grad, b_c_grad = tf.split(back.b_grad, [2 * units, units], num=2)
     return _backward.backward.outputs(
         x_grad=back.x_grad,
         h_prev_grad=back.h_prev_grad,
-        w_ru_grad=tf.concat([back.w_ru_x_grad, back.w_ru_h_grad], axis=0),
-        w_c_grad=tf.concat([back.w_c_x_grad, back.w_c_h_grad], axis=0),
-        b_ru_grad=back.b_ru_grad,
-        b_c_grad=back.b_c_grad,
+        w_ru_grad=w_ru_grad,
+        w_c_grad=w_c_grad,
+        b_ru_grad=b_ru_grad,
+        b_c_grad=b_c_grad,
     )
 
 

@@ -39,13 +39,9 @@ from tf_blockrnn._ops.sequence_cells import Attrs, Cell, Sequences
 def _all_given(given: NamedTuple, gates: int) -> NamedTuple:
     """The inputs of a Grad op with `walks.as_given` for each that may be left out.
 
-    w_x is left out where x is already x · w_x: then it is the identity, of one gate or more.
+    w_x is left out where x is already x · w_x: then it is the identity.
     """
     h_prev, x = given.h_prev, given.x
-
-    def identity(size: tf.Tensor, columns: slice = slice(None)) -> tf.Tensor:
-        return tf.eye(size, dtype=x.dtype)[:, columns]
-
     neutral = {
         "mask": (2, lambda: tf.ones(tf.shape(given.h)[:2], tf.bool)),
         "resets": (2, lambda: tf.zeros(tf.shape(given.h)[:2], tf.bool)),
@@ -55,10 +51,8 @@ def _all_given(given: NamedTuple, gates: int) -> NamedTuple:
         "cs_last_grad": (2, lambda: tf.zeros_like(given.cs_prev)),
         "recurrent_dropout": (3, lambda: tf.ones([gates, *tf.unstack(tf.shape(h_prev))], x.dtype)),
         "peepholes": (2, lambda: tf.zeros([3, tf.shape(given.cs_prev)[1]], x.dtype)),
-        "w_p": (2, lambda: identity(tf.shape(h_prev)[1])),
-        "w_x": (2, lambda: identity(tf.shape(x)[2])),
-        "w_ru_x": (2, lambda: identity(tf.shape(x)[2], slice(2 * tf.shape(h_prev)[1]))),
-        "w_c_x": (2, lambda: identity(tf.shape(x)[2], slice(2 * tf.shape(h_prev)[1], None))),
+        "w_p": (2, lambda: tf.eye(tf.shape(h_prev)[1], dtype=x.dtype)),
+        "w_x": (2, lambda: tf.eye(tf.shape(x)[2], dtype=x.dtype)),
     }
     return given._replace(
         **{
@@ -76,7 +70,7 @@ def _cell(kind: type[Cell], given: NamedTuple, attrs: Attrs) -> Cell:
 
 
 # Gradients of weights that may be left out.
-_LEFT_OUT = {"w_x_grad", "w_ru_x_grad", "w_c_x_grad", "peepholes_grad", "w_p_grad"}
+_LEFT_OUT = {"w_x_grad", "peepholes_grad", "w_p_grad"}
 
 
 def _as_it_was(own: NamedTuple, name: str, gradient: tf.Tensor) -> tf.Tensor:
@@ -142,10 +136,10 @@ def _solved(cell: Cell, op: GradOp, attrs: Attrs) -> Sequences:
     given = cell.given
     steps, rows = (tensors.dim(given.x, axis, 3) for axis in (0, 1))
     units = tensors.dim(given.cs_prev if "cs" in cell.STATES else given.h_prev, 1, 2)
-    replaced = dict.fromkeys(cell.PRODUCTS, tensors.none(given.x.dtype))
     # Of x it reads the shape alone.
-    replaced["x"] = tf.zeros([steps, rows, cell.GATES * units], given.x.dtype)
-    back = signatures.call(op.name, given._replace(**replaced), attrs)
+    x = tf.zeros([steps, rows, cell.GATES * units], given.x.dtype)
+    given = given._replace(x=x, w_x=tensors.none(x.dtype))
+    back = signatures.call(op.name, given, attrs)
     return cell.solve(cell.walk.in_order(back.x_grad))
 
 

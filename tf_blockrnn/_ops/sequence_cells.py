@@ -26,12 +26,10 @@ class Cell(abc.ABC):
     """A call of a Grad op, in the type that it is computed in, all steps at once.
 
     STATES: the states, which have gradients; h is the name of a cotangent without `_grad`.
-    PRODUCTS: the weights of the input GEMMs, left out where x is already their result.
     GATES: the number of factors of recurrent dropout.
     """
 
     STATES: tuple[str, ...] = ("h",)
-    PRODUCTS: tuple[str, ...] = ("w_x",)
     GATES: int
 
     def __init__(self, given: Any, attrs: Attrs) -> None:
@@ -219,32 +217,63 @@ class _GRUBars(NamedTuple):
     state: tf.Tensor  # the gradient of r ∘ h', or of hc
 
 
-class GRU(Cell):
-    """GRUSequenceGrad, whose reset gate acts before the GEMM; the gates are r, u and c.
+class _GRUCell(Cell):
+    """What both forms of the GRU share; of the saved gates r, u and c."""
 
-    d_rh = (d_c̄ · w_c_hᵀ), d_r̄ = (d_rh ∘ h' + d_r) ∘ r(1−r)
-    """
-
-    PRODUCTS = ("w_ru_x", "w_c_x")
     GATES = 3
 
     def __init__(self, given: Any, attrs: Attrs) -> None:
         super().__init__(given, attrs)
-        of_ru = self._weights_of(given.w_ru_h)
-        of_c = of_ru._replace(w_h=given.w_c_h)
-        if of_ru.dropout is not None:
-            dropout = of_ru.dropout
-            of_ru, of_c = of_ru._replace(dropout=dropout[:2]), of_c._replace(dropout=dropout[2:])
-        self._of_ru, self._of_c = of_ru, of_c
+        self._reset_first = tf.compat.as_str(attrs["gate_order"]) == "ruc"  # some ops give bytes
+        self._weights = self._weights_of(given.w_h)
         self._r, self._u, self._c = (self.walk.read(gate) for gate in (given.r, given.u, given.c))
         self._kept_h = kept_of(self.walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
+
+    def _in_order(self, r: tf.Tensor, u: tf.Tensor, *candidate: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """From r, u to the order of the weights, or back; the candidate is the last in both."""
+        return (r, u, *candidate) if self._reset_first else (u, r, *candidate)
+
+    @abc.abstractmethod
+    def _onto_state(self, c_bar: tf.Tensor) -> tf.Tensor:
+        """The gradient `state` of _GRUBars, from that of c̄."""
+
+    @abc.abstractmethod
+    def _rest(self, bars: _GRUBars) -> tf.Tensor:
+        """The gradient of the state before each step, but for what passes through u."""
+
+    def before(self, states: Sequences, bars: _GRUBars) -> Sequences:
+        (d_h,) = states
+        return (self._kept_h.plus(self._rest(bars) + self._kept_h.of_new(d_h) * self._u, d_h),)
+
+    def solve(self, bar: tf.Tensor) -> Sequences:
+        r, u, c = self._in_order(*tf.split(bar, 3, axis=2))
+        rest = self._rest(_GRUBars(r, u, c, self._onto_state(c)))
+        of_h = self._kept_h.factor(self._u)
+        return (walks.solve_back(self.walk, of_h, rest, *self._cotangents("h")),)
+
+
+class GRU(_GRUCell):
+    """GRUSequenceGrad, whose reset gate acts before the GEMM.
+
+    d_rh = (d_c̄ · w_hᵀ, columns of c), d_r̄ = (d_rh ∘ h' + d_r) ∘ r(1−r)
+    """
+
+    def __init__(self, given: Any, attrs: Attrs) -> None:
+        super().__init__(given, attrs)
+        weights, units = self._weights, util.columns(given.h_prev)
+        w_ru, w_c = tf.split(weights.w_h, [2 * units, units], axis=1, num=2)
+        of_ru, of_c = weights._replace(w_h=w_ru), weights._replace(w_h=w_c)
+        if weights.dropout is not None:
+            of_ru = of_ru._replace(dropout=weights.dropout[:2])
+            of_c = of_c._replace(dropout=weights.dropout[2:])
+        self._of_ru, self._of_c = of_ru, of_c
 
     def bars(self, states: Sequences, gates: Gates) -> _GRUBars:
         r, u, c = self._r, self._u, self._c
         (d_h,), (d_r, d_u, d_c) = states, gates
         d_h = self._kept_h.of_new(d_h)
         c_bar = util.plus(d_h * (1 - u), d_c) * (1 - c * c)
-        d_rh = self._of_c.onto_state([c_bar])
+        d_rh = self._onto_state(c_bar)
         return _GRUBars(
             r=util.plus(d_rh * self._h_before, d_r) * r * (1 - r),
             u=util.plus(d_h * (self._h_before - c), d_u) * u * (1 - u),
@@ -252,38 +281,23 @@ class GRU(Cell):
             state=d_rh,
         )
 
-    def before(self, states: Sequences, bars: _GRUBars) -> Sequences:
-        (d_h,) = states
-        return (self._kept_h.plus(self._rest(bars) + self._kept_h.of_new(d_h) * self._u, d_h),)
+    def _onto_state(self, c_bar: tf.Tensor) -> tf.Tensor:
+        return self._of_c.onto_state([c_bar])
 
     def _rest(self, bars: _GRUBars) -> tf.Tensor:
-        return self._of_ru.onto_state(bars[:2]) + bars.state * self._r
-
-    def solve(self, bar: tf.Tensor) -> Sequences:
-        r, u, c = tf.split(bar, 3, axis=2)
-        rest = self._rest(_GRUBars(r, u, c, self._of_c.onto_state([c])))
-        of_h = self._kept_h.factor(self._u)
-        return (walks.solve_back(self.walk, of_h, rest, *self._cotangents("h")),)
+        return self._of_ru.onto_state(self._in_order(bars.r, bars.u)) + bars.state * self._r
 
     def gradients(self, states: Sequences, bars: _GRUBars) -> dict[str, tf.Tensor]:
         del states
-        given, walk, ru_bar = self.given, self.walk, tf.concat(bars[:2], axis=2)
-        if given.w_ru_x.shape.rank == 1:
-            bar = tf.concat(bars[:3], axis=2)
-            x_grad, w_ru_x_grad = walks.input_gradients(walk, given.x, given.w_ru_x, bar)
-            w_c_x_grad = tf.zeros_like(given.w_c_x)
-        else:
-            x_of_ru, w_ru_x_grad = walks.input_gradients(walk, given.x, given.w_ru_x, ru_bar)
-            x_of_c, w_c_x_grad = walks.input_gradients(walk, given.x, given.w_c_x, bars.c)
-            x_grad = x_of_ru + x_of_c
+        bar = tf.concat(self._in_order(*bars[:3]), axis=2)
+        x_grad, w_x_grad = walks.input_gradients(self.walk, self.given.x, self.given.w_x, bar)
+        of_ru = self._of_ru.gradient(self._h_before, self._in_order(bars.r, bars.u))
+        of_c = self._of_c.gradient(self._h_before * self._r, [bars.c])
         return {
             "x_grad": x_grad,
-            "w_ru_x_grad": w_ru_x_grad,
-            "w_ru_h_grad": self._of_ru.gradient(self._h_before, bars[:2]),
-            "w_c_x_grad": w_c_x_grad,
-            "w_c_h_grad": self._of_c.gradient(self._h_before * self._r, [bars.c]),
-            "b_ru_grad": walks.summed(ru_bar),
-            "b_c_grad": walks.summed(bars.c),
+            "w_x_grad": w_x_grad,
+            "w_h_grad": tf.concat([of_ru, of_c], axis=1),
+            "b_grad": walks.summed(bar),
         }
 
     def coefficients(self) -> Sequences:
@@ -294,27 +308,20 @@ class GRU(Cell):
 
     def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
         (h,), (of_r, of_u, of_c, r, u, *kept) = before, coefficients
-        r_bar, u_bar = tf.split(self._of_ru.of_state(h, 2), 2, axis=1)
+        r_bar, u_bar = self._in_order(*tf.split(self._of_ru.of_state(h, 2), 2, axis=1))
         c_bar = self._of_c.of_state(h * r + r_bar * of_r, 1)
         return (self._kept_h.pushed(kept, h, tf.add_n([h * u, u_bar * of_u, c_bar * of_c])),)
 
 
-class GRUAfter(Cell):
-    """GRUAfterSequenceGrad, whose reset gate acts after the GEMM; the gates are r, u, c, hc.
+class GRUAfter(_GRUCell):
+    """GRUAfterSequenceGrad, whose reset gate acts after the GEMM; saved is also hc.
 
     d_hc = d_c̄ ∘ r + own, d_r̄ = (d_c̄ ∘ hc + d_r) ∘ r(1−r)
     """
 
-    GATES = 3
-
     def __init__(self, given: Any, attrs: Attrs) -> None:
         super().__init__(given, attrs)
-        self._reset_first = tf.compat.as_str(attrs["gate_order"]) == "ruc"  # some ops give bytes
-        self._weights = self._weights_of(given.w_h)
-        self._r, self._u, self._c, self._hc = (
-            self.walk.read(gate) for gate in (given.r, given.u, given.c, given.hc)
-        )
-        self._kept_h = kept_of(self.walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
+        self._hc = self.walk.read(given.hc)
 
     def bars(self, states: Sequences, gates: Gates) -> _GRUBars:
         r, u, c = self._r, self._u, self._c
@@ -325,24 +332,14 @@ class GRUAfter(Cell):
             r=util.plus(c_bar * self._hc, d_r) * r * (1 - r),
             u=util.plus(d_h * (self._h_before - c), d_u) * u * (1 - u),
             c=c_bar,
-            state=util.plus(c_bar * r, d_hc),
+            state=util.plus(self._onto_state(c_bar), d_hc),
         )
 
-    def _in_order(self, r: tf.Tensor, u: tf.Tensor, candidate: tf.Tensor) -> list[tf.Tensor]:
-        return [r, u, candidate] if self._reset_first else [u, r, candidate]
+    def _onto_state(self, c_bar: tf.Tensor) -> tf.Tensor:
+        return c_bar * self._r
 
     def _rest(self, bars: _GRUBars) -> tf.Tensor:
         return self._weights.onto_state(self._in_order(bars.r, bars.u, bars.state))
-
-    def before(self, states: Sequences, bars: _GRUBars) -> Sequences:
-        (d_h,) = states
-        return (self._kept_h.plus(self._rest(bars) + self._kept_h.of_new(d_h) * self._u, d_h),)
-
-    def solve(self, bar: tf.Tensor) -> Sequences:
-        first, second, c = tf.split(bar, 3, axis=2)
-        rest = self._rest(_GRUBars(*self._in_order(first, second, c), c * self._r))
-        of_h = self._kept_h.factor(self._u)
-        return (walks.solve_back(self.walk, of_h, rest, *self._cotangents("h")),)
 
     def gradients(self, states: Sequences, bars: _GRUBars) -> dict[str, tf.Tensor]:
         del states

@@ -76,21 +76,9 @@ def units(argument: str, weights: tf.Tensor, gates: int) -> int | tf.Tensor:
     """The units of a cell, of whose gates a matrix has the columns."""
     columns = dim(argument, weights, 1, 2)
     if isinstance(columns, int) and columns % gates:
-        raise _no_gates(argument, weights, gates)
+        shape = list(weights.shape)
+        raise tensors.refusal(f"{argument} must have {gates} parts, one for each gate, got {shape}")
     return columns // gates
-
-
-def split(argument: str, array: tf.Tensor, gates: int, axis: int = -1) -> list[tf.Tensor]:
-    """The parts of an argument for each gate."""
-    rank = array.shape.rank
-    if rank == 0 or (rank is not None and (tensors.known_dim(array, axis) or 0) % gates):
-        raise _no_gates(argument, array, gates)
-    return tf.split(array, gates, axis)
-
-
-def _no_gates(argument: str, array: tf.Tensor, gates: int) -> Exception:
-    shape = list(array.shape)
-    return tensors.refusal(f"{argument} must have {gates} parts, one for each gate, got {shape}")
 
 
 def zero_state(op: str, x: tf.Tensor, time_major: bool, units: int | tf.Tensor) -> tf.Tensor:

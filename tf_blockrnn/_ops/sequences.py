@@ -29,7 +29,7 @@ from tf_blockrnn._ops import sequence_util as util
 from tf_blockrnn._types import LSTMState
 
 _ops = _loader.load()
-_LSTM_GATES, _GRU_GATES = 4, 3
+_LSTM_GATES = 4
 
 
 @arguments.checked
@@ -150,40 +150,6 @@ def _of_one_shape(
         raise tensors.refusal(f"{wanted}, got shapes {shapes}") from error
 
 
-def _in_order(name: str, array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
-    """An argument of gru with its gates in the order r, u, c."""
-    if gate_order == "ruc":
-        return array
-    u, r, c = util.split(f"gru: {name}", array, _GRU_GATES, axis)
-    return tf.concat([r, u, c], axis)
-
-
-def _reset_before(
-    x: tf.Tensor, w_x: tf.Tensor | None, w_h: tf.Tensor, b: tf.Tensor, gate_order: str
-) -> dict[str, tf.Tensor]:
-    """The inputs of the op with reset before the GEMM, in its order of the gates."""
-
-    def gates(name: str, array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first, second, c = util.split(f"gru: {name}", array, _GRU_GATES)
-        return tf.concat([first, second] if gate_order == "ruc" else [second, first], axis=-1), c
-
-    if w_x is None:
-        x = _in_order("x", x, -1, gate_order)
-        w_ru_x = w_c_x = tensors.none(x.dtype)
-    else:
-        w_ru_x, w_c_x = gates("w_x", util.or_left_out("gru: w_x", w_x, 2, x.dtype))
-    (w_ru_h, w_c_h), (b_ru, b_c) = gates("w_h", w_h), gates("b_x", b)
-    return {
-        "x": x,
-        "w_ru_x": w_ru_x,
-        "w_ru_h": w_ru_h,
-        "w_c_x": w_c_x,
-        "w_c_h": w_c_h,
-        "b_ru": b_ru,
-        "b_c": b_c,
-    }
-
-
 def _sum(b_x: tf.Tensor, b_h: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
     """The biases of a GRU with reset before the GEMM, where only their sum matters."""
     b_x = util.in_dtype(b_x, dtype)
@@ -224,7 +190,7 @@ def gru(
       b_h: biases of the recurrent GEMM, [3H], in the order of w_x; zeros when None.
       initial_state: [B, H]; zeros when None.
       reset_after: whether the reset gate acts after the GEMM with w_h (cuDNN, PyTorch, Keras'
-        default) or before it (GRUBlockCell), which copies the weights in each call.
+        default) or before it (GRUBlockCell).
       gate_order: "ruc", or "urc" for weights in Keras' order.
       {dropout: 3 | H}
       {zoneout: H}
@@ -257,19 +223,14 @@ def gru(
     steps = util.Steps(lengths, mask, resets, time_major, go_backwards)
     given = util.shared("gru", x, recurrent_dropout_factors, steps)
     given |= {"h_prev": h_prev, "zoneout_h": h.kept, "zoneout_rate_h": h.rate, "name": name}
-    given |= util.saving("gru", recompute)
+    given |= {"w_x": util.or_left_out("gru: w_x", w_x, 2, x.dtype), "w_h": w_h}
+    given |= {"gate_order": gate_order, **util.saving("gru", recompute)}
     if reset_after:
-        w_x = util.or_left_out("gru: w_x", w_x, 2, x.dtype)
-        b_h = tf.zeros_like(util.in_dtype(b_x, x.dtype)) if b_h is None else b_h
-        given |= {"w_x": w_x, "w_h": w_h, "b_x": b_x, "b_h": b_h, "gate_order": gate_order}
+        given["b_x"] = b_x
+        given["b_h"] = tf.zeros_like(util.in_dtype(b_x, x.dtype)) if b_h is None else b_h
         result = frozen.call(_ops.block_rnn_gru_after_sequence, "GRUAfterSequence", **given)
     else:
-        if recurrent_dropout_factors is not None:
-            factors = given["recurrent_dropout"]
-            given["recurrent_dropout"] = _in_order(
-                "recurrent_dropout_factors", factors, 0, gate_order
-            )
-        given |= _reset_before(x, w_x, w_h, _sum(b_x, b_h, x.dtype), gate_order)
+        given["b"] = _sum(b_x, b_h, x.dtype)
         result = frozen.call(_ops.block_rnn_gru_sequence, "GRUSequence", **given)
     return result.h, result.h_last
 

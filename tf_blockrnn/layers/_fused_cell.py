@@ -56,12 +56,8 @@ class FusedCell:
         zoneout = _zoneout.draws_or_rates(self, training, [1, tensors.dim(x, 0, 2)])
         options = _fused_call.op_options(dropped.state_factors, zoneout, time_major=True)
         x = tf.expand_dims(dropped.x, 0)  # [1, B, I]: one step
-        _, states = self._run_op(x, dropped.w_x, states, options)
+        _, states = self._SPEC.run_op(self, x, dropped.w_x, states, options)
         return states[0], states if nested else states[0]
-
-    def _run_op(self, x, w_x, states, options):
-        """Runs the op over x, [1, B, I], or x · w_x if w_x is None; see `LayerSpec.run_op`."""
-        return self._SPEC.run_op(self, x, w_x, states, options)
 
     def _drop(self, x: tf.Tensor, h_prev: tf.Tensor, training: Any) -> _dropout.Dropped:
         """What the op reads after the dropouts; x is [B, I]."""

@@ -29,23 +29,30 @@ struct GruPanels {
   using Args = GruSequenceForwardArgs<T>;
 
   GruPanels(const Args& args, PanelMemory* memory, const Packing& packing)
-      : w_ru_h(memory, WeightView<T>{args.w_ru_h, kGruGates * args.shape.units},
-               args.shape.units, args.shape.units, packing.StateUses()),
-        w_c_h(memory, WeightView<T>{args.w_c_h, args.shape.units},
-              args.shape.units, args.shape.units, packing.uses),
-        x_ru(memory, args.shape,
-             {{args.w_ru_x, kGruGates * args.shape.units}, args.b_ru}, packing),
-        x_c(memory, args.shape,
-            {{args.w_c_x, args.shape.units},
-             args.b_c,
-             nullptr,
-             kGruGates * args.shape.units},
-            packing) {}
+      : GruPanels(
+            args.shape, GruColumnsOf(args.w_x, args.w_c_x, args.shape.units),
+            GruColumnsOf(args.w_h, args.w_c_h, args.shape.units),
+            GruColumnsOf(args.b, args.b_c, args.shape.units), memory, packing) {
+  }
 
   PackedWeights<T, kGruGates, P> w_ru_h;
   PackedWeights<T, 1, P> w_c_h;
   InputPanels<T, kGruGates, false, P> x_ru;
   InputPanels<T, 1, false, P> x_c;
+
+ private:
+  using Columns = GruColumns<const T>;
+
+  GruPanels(const SequenceShape& shape, const Columns& w_x, const Columns& w_h,
+            const Columns& b, PanelMemory* memory, const Packing& packing)
+      : w_ru_h(memory, WeightView<T>{w_h.ru, w_h.ld_ru}, shape.units,
+               shape.units, packing.StateUses()),
+        w_c_h(memory, WeightView<T>{w_h.c, w_h.ld_c}, shape.units, shape.units,
+              packing.uses),
+        x_ru(memory, shape, {{w_x.ru, w_x.ld_ru}, b.ru}, packing),
+        x_c(memory, shape,
+            {{w_x.c, w_x.ld_c}, b.c, nullptr, kGruGates * shape.units},
+            packing) {}
 };
 
 // What the GRU does with the results of its GEMMs, whatever the elements of its
@@ -108,7 +115,8 @@ class GruEpilogue {
           return Load<C>(run.gates + gate * run.gate_stride + j, lanes);
         };
         GruGates<V> out = GruForwardGates<Activations>(
-            bar(kGruRu.r), bar(kGruRu.u), Load<C>(h + j, lanes), activations);
+            bar(args_.layout.r), bar(args_.layout.u), Load<C>(h + j, lanes),
+            activations);
         if (masked) out = {V(0), V(0), V(0)};
         StoreIf(args_.r, saved + j, out.r, lanes);
         StoreIf(args_.u, saved + j, out.u, lanes);
@@ -159,8 +167,8 @@ class GruEpilogue {
   C* const h_r_;  // [B, H], h ∘ r, times the candidate's dropout factors
 };
 
-// Stage 0:  x · w_ru_x + b_ru + h · w_ru_h     →  r, u, h ∘ r
-// Stage 1:  x · w_c_x + b_c + (h ∘ r) · w_c_h  →  c, h
+// Stage 0:  the columns of r, u of x · w_x + b + h · w_h  →  r, u, h ∘ r
+// Stage 1:  those of c of x · w_x + b + (h ∘ r) · w_h     →  c, h
 template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
 class GruForwardCell : public ForwardCell<StorageType> {
@@ -227,10 +235,12 @@ class GruForwardCell : public ForwardCell<StorageType> {
   const GruEpilogue<T> epilogue_;
 };
 
-// Stage 0:  dz · w_ru_hᵀ of the next step, dz = [d_r_bar d_u_bar]
+// Of w_h there are the columns of r, u in stage 0, those of c in stage 1.
+//
+// Stage 0:  dz · w_hᵀ of the next step, dz = [d_r_bar d_u_bar]
 //             →  d_h, d_c_bar, d_u_bar
-// Stage 1:  d_c_bar · w_c_hᵀ  →  d_hr  →  d_r_bar, and d_hr ∘ r + d_h ∘ u
-// and for a block:  [w_c_h_grad; b_c_grad] += [h ∘ r, 1]ᵀ · d_c_bar
+// Stage 1:  d_c_bar · w_hᵀ  →  d_hr  →  d_r_bar, and d_hr ∘ r + d_h ∘ u
+// and for a block:  [w_h_grad; b_grad], columns of c, += [h ∘ r, 1]ᵀ · d_c_bar
 template <class StorageType>
 class GruBackwardCell : public BackwardCell<StorageType> {
  public:
@@ -243,26 +253,36 @@ class GruBackwardCell : public BackwardCell<StorageType> {
 
   static BackwardShape<T> Shape(const Args& args) {
     const int64_t units = args.shape.units;
+    const auto w_h = GruColumnsOf(args.w_h, args.w_c_h, units);
     return {units,
             2,
             static_cast<double>(units) * (kGruGates + 1),
-            args.w_ru_h,
-            args.w_ru_h_grad,
-            args.b_ru_grad};
+            w_h.ru,
+            args.w_h_grad,
+            args.b_grad,
+            w_h.ld_ru};
   }
 
   GruBackwardCell(const Args& args, const Context& context)
       : args_(args),
         context_(context),
         units_(args.shape.units),
+        w_x_(GruColumnsOf(args.w_x, args.w_c_x, units_)),
+        w_h_(GruColumnsOf(args.w_h, args.w_c_h, units_)),
         w_c_h_t_(PanelMemory(context.executor, context.scratch),
-                 WeightView<T>{args.w_c_h, units_, true}, units_, units_,
+                 WeightView<T>{w_h_.c, w_h_.ld_c, true}, units_, units_,
                  context.weight_uses),
-        w_ru_x_grad_(context.scratch, args.shape, args.w_ru_x_grad,
-                     kGruGates * units_),
-        w_c_x_grad_(context.scratch, args.shape, args.w_c_x_grad, units_),
-        w_c_h_grad_(context.scratch, args.w_c_h_grad, units_, units_),
-        b_c_grad_(context.scratch, args.b_c_grad, 1, units_),
+        w_ru_x_grad_(context.scratch, args.shape, args.w_x_grad,
+                     kGruGates * units_, w_x_.ld_ru),
+        w_c_x_grad_(context.scratch, args.shape,
+                    GruColumnsOf(args.w_x_grad, args.w_c_x_grad, units_).c,
+                    units_, w_x_.ld_c),
+        w_c_h_grad_(context.scratch,
+                    GruColumnsOf(args.w_h_grad, args.w_c_h_grad, units_).c,
+                    units_, units_, w_h_.ld_c),
+        b_c_grad_(context.scratch,
+                  GruColumnsOf(args.b_grad, args.b_c_grad, units_).c, 1,
+                  units_),
         d_c_(BlockArray()),
         h_r_(BlockArray()),
         h_r_t_(context.scratch->template Array<C>(
@@ -282,9 +302,12 @@ class GruBackwardCell : public BackwardCell<StorageType> {
   }
 
   std::array<InputGradPart<T>, 2> InputParts() const {
-    return {InputGradOf(args_.shape, args_.w_ru_x, context_.dz.data(),
-                        kGruGates, w_ru_x_grad_.sums()),
-            InputGradOf(args_.shape, args_.w_c_x, d_c_, 1, w_c_x_grad_.sums())};
+    return {InputGradPart<T>{context_.dz.data(), kGruGates * units_, kGruGates,
+                             WeightView<T>{w_x_.ru, w_x_.ld_ru, true},
+                             w_ru_x_grad_.sums(), w_ru_x_grad_.ld()},
+            InputGradPart<T>{d_c_, units_, 1,
+                             WeightView<T>{w_x_.c, w_x_.ld_c, true},
+                             w_c_x_grad_.sums(), w_c_x_grad_.ld()}};
   }
 
   RowSum<C> MoreWeights() const {
@@ -293,8 +316,13 @@ class GruBackwardCell : public BackwardCell<StorageType> {
           return context_.operands.IsMasked(m) ? nullptr : h_r_ + m * units_;
         },
         units_, h_r_t_);
-    return {h_r_t_, units_,          {d_c_, units_}, units_, w_c_h_grad_.sums(),
-            units_, b_c_grad_.sums()};
+    return {h_r_t_,
+            units_,
+            {d_c_, units_},
+            units_,
+            w_c_h_grad_.sums(),
+            w_c_h_grad_.ld(),
+            b_c_grad_.sums()};
   }
 
   template <class F>
@@ -362,7 +390,7 @@ class GruBackwardCell : public BackwardCell<StorageType> {
         if (at.masked) out = {V(0), V(0)};
         Store(d_h_ + at.state + j, d_h, lanes);
         Store(d_c_ + at.block + j, out.d_c_bar, lanes);
-        Store(at.dz + kGruRu.u * units_ + j, out.d_u_bar, lanes);
+        Store(at.dz + args_.layout.u * units_ + j, out.d_u_bar, lanes);
         Store(h_r_ + at.block + j, h_prev * r * CandidateFactors(run, j, lanes),
               lanes);
       });
@@ -384,7 +412,8 @@ class GruBackwardCell : public BackwardCell<StorageType> {
                              ? Load<C>(context_.d_h + at.state + j, lanes)
                              : V(0);
         const V d_h_prev = GruBackwardPrevious(d_kept, d_hr, r, d_h, u);
-        Store(at.dz + kGruRu.r * units_ + j, at.masked ? V(0) : d_r_bar, lanes);
+        Store(at.dz + args_.layout.r * units_ + j, at.masked ? V(0) : d_r_bar,
+              lanes);
         Store(context_.d_h + at.state + j, at.masked ? d_h : d_h_prev, lanes);
       });
     });
@@ -403,7 +432,9 @@ class GruBackwardCell : public BackwardCell<StorageType> {
   const Args& args_;
   const Context context_;
   const int64_t units_;
-  const PackedWeights<T, 1> w_c_h_t_;  // w_c_hᵀ
+  const GruColumns<const T> w_x_;
+  const GruColumns<const T> w_h_;
+  const PackedWeights<T, 1> w_c_h_t_;  // w_hᵀ, columns of c
   const WeightGrad<T> w_ru_x_grad_;    // [I, 2H]
   const WeightGrad<T> w_c_x_grad_;     // [I, H]
   const WeightGrad<T> w_c_h_grad_;     // [H, H]

@@ -53,10 +53,10 @@ Status GruBlockCell<T, Activations>::Run(const GruCellForwardArgs<T>& args,
   gates.parts[1] = {{h_prev, units}, units, {args.w_ru + input * ld_ru, ld_ru}};
   const auto gates_epilogue = RowByRow([&](const GateRun<C>& run) {
     const int64_t at = run.row * units + run.unit;
-    const T* b_r = args.b_ru + kGruRu.r * units + run.unit;
-    const T* b_u = args.b_ru + kGruRu.u * units + run.unit;
-    const C* r_sum = run.gates + kGruRu.r * run.gate_stride;
-    const C* u_sum = run.gates + kGruRu.u * run.gate_stride;
+    const T* b_r = args.b_ru + kGruRuc.r * units + run.unit;
+    const T* b_u = args.b_ru + kGruRuc.u * units + run.unit;
+    const C* r_sum = run.gates + kGruRuc.r * run.gate_stride;
+    const C* u_sum = run.gates + kGruRuc.u * run.gate_stride;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
       const V r_bar = Load<C>(r_sum + j, lanes) + Load<C>(b_r + j, lanes);
       const V u_bar = Load<C>(u_sum + j, lanes) + Load<C>(b_u + j, lanes);
@@ -118,7 +118,7 @@ Status GruBlockCell<T, Activations>::Run(const GruCellBackwardArgs<T>& args,
   ParallelForRows(executor, rows, units, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t at = row * units;
-      const int64_t at_u = row * ld_ru + kGruRu.u * units;
+      const int64_t at_u = row * ld_ru + kGruRuc.u * units;
       ForEachVector<C>(units, [&](int64_t j, auto lanes) {
         const GruStateGrad<V> out = GruBackwardState(
             Load<C>(args.d_h + at + j, lanes), Load<C>(args.u + at + j, lanes),
@@ -143,7 +143,7 @@ Status GruBlockCell<T, Activations>::Run(const GruCellBackwardArgs<T>& args,
   reset.parts[0] = {{d_c_bar, units}, units, w_c_h};
   const auto reset_epilogue = RowByRow([&](const GateRun<C>& run) {
     const int64_t at = run.row * units + run.unit;
-    const int64_t at_r = run.row * ld_ru + kGruRu.r * units + run.unit;
+    const int64_t at_r = run.row * ld_ru + kGruRuc.r * units + run.unit;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
       const V d_hr_sum = Load<C>(run.gates + j, lanes);
       const V d_r_bar =

@@ -101,7 +101,7 @@ class LayerNormGruForwardCell
   using Row = typename Norms::Row;
 
   EIGEN_DONT_INLINE void Gates(int64_t step, int64_t b, const Row& row) const {
-    const GruAfterGateLayout& layout = args_.layout;
+    const GruGateLayout& layout = args_.layout;
     const C* const previous = context_.h.Previous(step) + b * units_;
     C* const next = context_.h.Next(step) + b * units_;
     T* const h = context_.h.OutputRow(step, b);
@@ -181,7 +181,7 @@ class LayerNormGruBackwardCell
   // The gradients behind the norms: of x to row.d_sx, of h to row.dz, and to
   // row.d_h the share of h_prev's that does not come through h · w_h.
   EIGEN_DONT_INLINE RowSums GateGrads(const Row& row, const T* h_prevs) const {
-    const GruAfterGateLayout& at = args_.layout;
+    const GruGateLayout& at = args_.layout;
     RowSums sums;
     ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
       // The gates, once more.

@@ -76,14 +76,16 @@ class SequenceBackward {
         uses_(UsesInCall<T>(rows_.steps(), rows_.batch(),
                             UsesWeightsOnce(rows_.steps(), split_))),
         w_h_t_(executor, &scratch_, rows_,
-               WeightsOf(shape_, of_cell_.w_h, width_, ldz_).Transpose(),
+               WeightsOf(shape_, of_cell_.w_h, width_,
+                         of_cell_.ld_w_h > 0 ? of_cell_.ld_w_h : ldz_)
+                   .Transpose(),
                shape_.units, factors_, uses_),
         operands_(executor, &scratch_, shape_, rows_,
                   {args.h, ld_h_, args.h_prev, width_, !factors_}),
         dropped_(executor, &scratch_, rows_, operands_, factors_),
         dz_(&scratch_, rows_, ldz_),
         d_h_(scratch_.Array<C>(shape_.batch * width_)),
-        w_h_grad_(&scratch_, of_cell_.w_h_grad, width_, ldz_,
+        w_h_grad_(&scratch_, of_cell_.w_h_grad, width_, ldz_, of_cell_.ld_w_h,
                   shape_.weights_by_unit),
         b_h_grad_(&scratch_, of_cell_.b_h_grad, 1, ldz_),
         cell_(args, {executor, &scratch_, rows_, factors_, zoneout_, operands_,
@@ -182,9 +184,8 @@ class SequenceBackward {
     const SummedRows rows = operands_.summed();
     const int64_t input = operands_.input();
     StoreInputGrad(executor_, shape_, operands_.block(), parts, args_.x_grad);
-    const Status status =
-        dropped_.AddGradients(dz_.data(), shape_.units, w_h_grad_.sums(),
-                              b_h_grad_.sums(), &gemm_scratch_);
+    const Status status = dropped_.AddGradients(
+        dz_.data(), shape_.units, w_h_grad_, b_h_grad_.sums(), &gemm_scratch_);
     if (status != Status::kOk) return status;
     const auto sum_of_part = [&](std::size_t n) {
       if (n >= parts.size()) return SumOverRows<T>(rows, RowSum<C>());
@@ -202,7 +203,7 @@ class SequenceBackward {
                              {dz_.data(), ldz_},
                              ldz_,
                              factors_ ? nullptr : w_h_grad_.sums(),
-                             ldz_,
+                             w_h_grad_.ld(),
                              factors_ ? nullptr : b_h_grad_.sums()};
     return RunGemms(
         executor_, &gemm_scratch_,

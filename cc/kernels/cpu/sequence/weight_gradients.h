@@ -30,36 +30,46 @@ class WeightGrad {
  public:
   using C = ComputeType<T>;
 
-  // out: [rows, width], or its transpose with by_unit; nullptr: not wanted.
-  // Scratch::ok() reports whether there was memory.
+  // out: [rows, width], rows of `ld` elements, 0 for `width`, or its transpose
+  // with by_unit; nullptr: not wanted. Scratch::ok() reports whether there was
+  // memory.
   WeightGrad(Scratch* scratch, T* out, int64_t rows, int64_t width,
-             bool by_unit = false)
-      : out_(out), rows_(rows), width_(width), by_unit_(by_unit) {
+             int64_t ld = 0, bool by_unit = false)
+      : out_(out),
+        rows_(rows),
+        width_(width),
+        ld_out_(ld > 0 ? ld : width),
+        by_unit_(by_unit) {
     if (out == nullptr) return;
     if constexpr (std::is_same_v<T, C>) {
       if (!by_unit) sums_ = out;
     }
+    ld_ = sums_ == nullptr ? width : ld_out_;
     if (sums_ == nullptr) sums_ = scratch->Array<C>(rows * width);
   }
 
   // Of w_x[I, width], where there is one.
   WeightGrad(Scratch* scratch, const SequenceShape& shape, T* out,
-             int64_t width)
+             int64_t width, int64_t ld = 0)
       : WeightGrad(scratch, shape.HasInputWeights() ? out : nullptr,
-                   shape.input, width, shape.weights_by_unit) {}
+                   shape.input, width, ld, shape.weights_by_unit) {}
 
-  // [rows, width]
+  // [rows, width], rows of ld() elements.
   C* sums() const { return sums_; }
+  int64_t ld() const { return ld_; }
 
   // The first block of steps stores its sums; without a block they are zeros.
   void Begin(const SequenceRows& rows) const {
-    if (sums_ != nullptr && rows.steps() == 0) ZeroRow(rows_ * width_, sums_);
+    if (sums_ == nullptr || rows.steps() > 0) return;
+    for (int64_t m = 0; m < rows_; ++m) ZeroRow(width_, sums_ + m * ld_);
   }
 
   void Finish(const Executor& executor) const {
     if (sums_ == nullptr || static_cast<const void*>(sums_) == out_) return;
     if (!by_unit_) {
-      CopyRow(sums_, rows_ * width_, out_);
+      for (int64_t m = 0; m < rows_; ++m) {
+        CopyRow(sums_ + m * ld_, width_, out_ + m * ld_out_);
+      }
       return;
     }
     // Square pieces: transposed in registers, stored as rows of the output.
@@ -80,7 +90,7 @@ class WeightGrad {
     alignas(64) C piece[kSize * kSize];
     const int lanes = static_cast<int>(std::min<int64_t>(kSize, rows_ - m));
     const int64_t columns = std::min<int64_t>(kSize, width_ - j);
-    TransposeRows<C>([&](int lane) { return sums_ + (m + lane) * width_ + j; },
+    TransposeRows<C>([&](int lane) { return sums_ + (m + lane) * ld_ + j; },
                      columns, lanes, piece, kSize);
     for (int64_t p = 0; p < columns; ++p) {
       Store(out_ + (j + p) * rows_ + m, Load<C>(piece + p * kSize),
@@ -92,6 +102,8 @@ class WeightGrad {
   T* out_ = nullptr;
   int64_t rows_ = 0;
   int64_t width_ = 0;
+  int64_t ld_ = 0;
+  int64_t ld_out_ = 0;
   bool by_unit_ = false;
 };
 
@@ -277,21 +289,21 @@ class DroppedStates {
   }
 
   // The block's share of [grad; bias] = [state ∘ factors, 1]ᵀ · dz. dz is
-  // [rows, ld], its columns in the order of grad's.
-  Status AddGradients(const C* dz, int64_t units, C* grad, C* bias,
-                      GemmScratch<T>* gemm_scratch) const {
+  // [rows, gates · H], its columns in the order of grad's.
+  Status AddGradients(const C* dz, int64_t units, const WeightGrad<T>& grad,
+                      C* bias, GemmScratch<T>* gemm_scratch) const {
     if (!factors_) return Status::kOk;
     const int64_t width = factors_.width();
-    const int64_t ld = kGates * units;
     for (int gate = 0; gate < kGates; ++gate) {
       Drop(gate);
       const int64_t column = gate * units;
       C* const gate_bias = bias == nullptr ? nullptr : bias + column;
       const Status status = RunGemms(
           executor_, gemm_scratch,
-          SumOverRows<T>(operands_.summed(),
-                         {dropped_t_, width, WeightView<C>{dz + column, ld},
-                          units, grad + column, ld, gate_bias}));
+          SumOverRows<T>(
+              operands_.summed(),
+              {dropped_t_, width, WeightView<C>{dz + column, kGates * units},
+               units, grad.sums() + column, grad.ld(), gate_bias}));
       if (status != Status::kOk) return status;
     }
     return Status::kOk;
@@ -378,6 +390,8 @@ struct BackwardShape {
   const T* w_h = nullptr;  // [width, gates · H], or transposed
   T* w_h_grad = nullptr;
   T* b_h_grad = nullptr;  // [gates · H], the sums of dz
+  int64_t ld_w_h = 0;     // elements from row to row of w_h and its gradient,
+                          // unless transposed; 0: gates · H
 };
 
 // What the cells without more to do have in common (sequence_backward.h).

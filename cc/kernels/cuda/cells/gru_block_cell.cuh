@@ -31,7 +31,7 @@ struct GruGatesElement {
              Load(args.b_ru, gate * units + unit);
     };
     const GruGates<C> out = GruForwardGates<Activations>(
-        bar(kGruRu.r), bar(kGruRu.u), Load(args.h_prev, at));
+        bar(kGruRuc.r), bar(kGruRuc.u), Load(args.h_prev, at));
     Store(args.r, at, out.r);
     StoreBoth(args.u, u, at, out.u);
     Store(h_prev_r, at, out.h_prev_r);
@@ -89,7 +89,7 @@ struct GruStateGradElement {
   __device__ void operator()(int64_t row, int64_t unit) const {
     const int64_t units = args.dims.units;
     const int64_t at = row * units + unit;
-    const int64_t at_u = (row * kGruGates + kGruRu.u) * units + unit;
+    const int64_t at_u = (row * kGruGates + kGruRuc.u) * units + unit;
     const auto out = GruBackwardState(Load(args.d_h, at), Load(args.u, at),
                                       Load(args.c, at), Load(args.h_prev, at));
     Store(args.d_c_bar, at, out.d_c_bar);
@@ -107,7 +107,7 @@ struct GruResetGradElement {
     const int64_t input = args.dims.input;
     const int64_t units = args.dims.units;
     const int64_t at = row * units + unit;
-    const int64_t at_r = (row * kGruGates + kGruRu.r) * units + unit;
+    const int64_t at_r = (row * kGruGates + kGruRuc.r) * units + unit;
     Store(args.d_r_bar_u_bar, at_r,
           GruBackwardReset(c_sums[row * (input + units) + input + unit],
                            Load(args.h_prev, at), Load(args.r, at)));

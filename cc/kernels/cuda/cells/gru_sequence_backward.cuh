@@ -33,8 +33,8 @@ struct GruSequenceGradArrays {
   T* h_r;  // [block rows, H], h ∘ r with its factors
 };
 
-// [d_r_bar d_u_bar] · w_ru_hᵀ of the next step  →  d_h, d_c_bar, d_u_bar; as
-// step -1, the gradient of the initial state.
+// [d_r_bar d_u_bar] · w_hᵀ, columns of r, u, of the next step  →  d_h, d_c_bar,
+// d_u_bar; as step -1, the gradient of the initial state.
 template <class T>
 struct GruSequenceGradState {
   using C = ComputeType<T>;
@@ -82,13 +82,14 @@ struct GruSequenceGradState {
     }
     arrays.d_h[b * units + unit] = d_h;
     Store(arrays.d_c, b * units + unit, out.d_c_bar);
-    common.StoreDz(in.row, step, b, kGruRu.u * units + unit, out.d_u_bar);
+    common.StoreDz(in.row, step, b, arrays.args.layout.u * units + unit,
+                   out.d_u_bar);
     common.StoreBlockDz(in.row, kGruCandidate * units + unit, out.d_c_bar);
     Store(arrays.h_r, common.BlockRow(in.row) * units + unit, h_r);
   }
 };
 
-// d_c_bar · w_c_hᵀ  →  d_hr  →  d_r_bar, and d_hr ∘ r + d_h ∘ u
+// d_c_bar · w_hᵀ, columns of c  →  d_hr  →  d_r_bar, and d_hr ∘ r + d_h ∘ u
 template <class T>
 struct GruSequenceGradReset {
   using C = ComputeType<T>;
@@ -131,12 +132,13 @@ struct GruSequenceGradReset {
       d_h_direct = GruBackwardPrevious(in.kept_grad, d_hr, in.r, in.d_h, in.u);
     }
     common.d_h_direct[b * units + unit] = d_h_direct;
-    common.StoreDz(in.row, step, b, kGruRu.r * units + unit, d_r_bar);
+    common.StoreDz(in.row, step, b, arrays.args.layout.r * units + unit,
+                   d_r_bar);
   }
 };
 
 // For each block of steps, the last one first: its steps, then
-//   x_grad = [d_r_bar d_u_bar] · w_ru_xᵀ + d_c_bar · w_c_xᵀ
+//   x_grad = [d_r_bar d_u_bar d_c_bar] · w_xᵀ, the columns of c apart
 //   and the gradients of the weights, which are sums over rows.
 template <class T>
 class GruSequenceBackwardCall
@@ -149,11 +151,10 @@ class GruSequenceBackwardCall
  public:
   GruSequenceBackwardCall(const GruSequenceBackwardArgs<T>& args,
                           const HostInterface& host)
-      : Base(args, host,
-             {args.w_ru_x, args.w_ru_h, args.w_ru_x_grad, args.w_ru_h_grad,
-              args.b_ru_grad, args.shape.units, /*more_gates=*/1,
-              /*own_columns=*/args.shape.units}),
-        units_(args.shape.units) {}
+      : Base(args, host, Cell(args)),
+        units_(args.shape.units),
+        w_x_(GruColumnsOf(args.w_x, args.w_c_x, units_)),
+        w_h_(GruColumnsOf(args.w_h, args.w_c_h, units_)) {}
 
   Error Plan() {
     w_c_h_t_.SetShape({units_, units_, shape_.batch});
@@ -164,19 +165,23 @@ class GruSequenceBackwardCall
     const int64_t size = shape_.batch * units_;
     Error error = nullptr;
     if ((error = Base::Prepare()) ||
-        (error = w_c_h_t_.Prepare(host_, {args_.w_c_h, units_, 0, 1})) ||
+        (error = w_c_h_t_.Prepare(host_, {w_h_.c, w_h_.ld_c, 0, 1})) ||
         (error = h_r_.Prepare(host_, this->rows(), units_)) ||
         (error = AllocateStored(host_, size, &arrays_.d_c)) ||
         (error = Allocate(host_, size, &arrays_.d_h)) ||
-        (error =
-             w_c_x_grad_.Prepare(host_, shape_, this->rows(), args_.w_c_x_grad,
-                                 args_.b_c_grad, units_))) {
+        (error = w_c_x_grad_.Prepare(
+             host_, shape_, this->rows(),
+             GruColumnsOf(args_.w_x_grad, args_.w_c_x_grad, units_).c,
+             GruColumnsOf(args_.b_grad, args_.b_c_grad, units_).c, units_,
+             w_x_.ld_c))) {
       return error;
     }
     arrays_.args = args_;
     arrays_.h_r = h_r_.data;
     w_c_h_t_.gemm().state = {arrays_.d_c, arrays_.d_c};
-    return w_c_h_grad_.Prepare(host_, args_.w_c_h_grad, units_ * units_);
+    return w_c_h_grad_.Prepare(
+        host_, GruColumnsOf(args_.w_h_grad, args_.w_c_h_grad, units_).c, units_,
+        units_, w_h_.ld_c);
   }
 
   Error RunBlock(const StepBlock& block) const {
@@ -188,12 +193,11 @@ class GruSequenceBackwardCall
   Error EndBlock(const StepBlock& block) {
     const GateColumns<T> candidate =
         ColumnsOf(this->dz(), kGruGates * units_, units_);
-    const WeightSum<T> h_r = {block.rows, h_r_.data, units_, candidate,
-                              0,          units_,    false};
+    const WeightSum<T> h_r = {block.rows, h_r_.data, units_, candidate};
     Error error = nullptr;
     if ((error = Base::EndBlock(block)) ||
-        (error = this->x_grad().Add(host_, block, candidate, args_.w_c_x,
-                                    units_, false, true)) ||
+        (error = this->x_grad().Add(host_, block, candidate, w_x_.c, w_x_.ld_c,
+                                    false, true)) ||
         (error = w_c_x_grad_.Add(host_, block, this->x(), candidate))) {
       return error;
     }
@@ -210,10 +214,26 @@ class GruSequenceBackwardCall
   }
 
  private:
+  // Of the gates r and u.
+  static BackwardCell<T> Cell(const GruSequenceBackwardArgs<T>& args) {
+    BackwardCell<T> cell;
+    cell.w_x = args.w_x;
+    cell.w_h = args.w_h;
+    cell.w_x_grad = args.w_x_grad;
+    cell.w_h_grad = args.w_h_grad;
+    cell.b_grad = args.b_grad;
+    cell.width = args.shape.units;
+    cell.more_gates = 1;
+    cell.own_columns = args.shape.units;
+    cell.ld_w = GruColumnsOf(args.w_h, args.w_c_h, args.shape.units).ld_ru;
+    return cell;
+  }
   GruSequenceGradState<T> State() const { return {this->step(), arrays_}; }
   GruSequenceGradReset<T> Reset() const { return {this->step(), arrays_}; }
 
   const int64_t units_;
+  const GruColumns<const T> w_x_;
+  const GruColumns<const T> w_h_;
   StepMatrix<T, kSlices, true> w_c_h_t_;
   BlockArray<T> h_r_;  // [block rows, H]
   GruSequenceGradArrays<T> arrays_ = {};

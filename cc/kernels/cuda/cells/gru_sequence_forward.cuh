@@ -47,7 +47,7 @@ struct GruSequenceArrays {
   T* h_r;  // [B, H], h ∘ r, times the candidate's factors
 };
 
-// x · w_ru_x + b_ru + h · w_ru_h  →  r, u, h ∘ r
+// Columns of r, u of x · w_x + b + h · w_h  →  r, u, h ∘ r
 template <class T, class Activations>
 struct GruSequenceGates {
   using C = ComputeType<T>;
@@ -77,9 +77,11 @@ struct GruSequenceGates {
     const int64_t units = common.width;
     GruGates<C> out = {C(0), C(0), C(0)};
     if (!in.row.masked) {
-      const auto bar = [&](int gate) { return in.bars[gate] + sums[gate]; };
-      out =
-          GruForwardGates<Activations>(bar(kGruRu.r), bar(kGruRu.u), in.h_prev);
+      const C first = in.bars[0] + sums[0];
+      const C second = in.bars[1] + sums[1];
+      const bool r_first = arrays.args.layout.r == 0;
+      out = GruForwardGates<Activations>(r_first ? first : second,
+                                         r_first ? second : first, in.h_prev);
       out.h_prev_r *= in.factor;
     }
     const int64_t at = in.row.saved * units + unit;
@@ -90,7 +92,7 @@ struct GruSequenceGates {
   }
 };
 
-// x · w_c_x + b_c + (h ∘ r) · w_c_h  →  c, h
+// Columns of c of x · w_x + b + (h ∘ r) · w_h  →  c, h
 template <class T, class Activations>
 struct GruSequenceCandidate {
   using C = ComputeType<T>;
@@ -137,12 +139,9 @@ class GruSequenceForwardCall
  public:
   GruSequenceForwardCall(const GruSequenceForwardArgs<T>& args,
                          const HostInterface& host)
-      : Base(args, host,
-             {{args.w_ru_x, args.b_ru, nullptr, kGruGates},
-              args.w_ru_h,
-              args.shape.units,
-              /*more_gates=*/1,
-              /*in_place=*/true}) {}
+      : Base(args, host, Cell(args)),
+        w_x_(GruColumnsOf(args.w_x, args.w_c_x, args.shape.units)),
+        w_h_(GruColumnsOf(args.w_h, args.w_c_h, args.shape.units)) {}
 
   Error Plan() {
     w_c_h_.SetShape({shape_.units, shape_.units, shape_.batch});
@@ -154,10 +153,10 @@ class GruSequenceForwardCall
     const int64_t batch = shape_.batch;
     Error error = nullptr;
     if ((error = Base::Prepare()) ||
-        (error = w_c_h_.Prepare(host_, {args_.w_c_h, 1, 0, units})) ||
-        (error = c_.Prepare(
-             host_, shape_, this->rows(), args_.x,
-             {args_.w_c_x, args_.b_c, nullptr, 1, kGruGates * units})) ||
+        (error = w_c_h_.Prepare(host_, {w_h_.c, 1, 0, w_h_.ld_c})) ||
+        (error = c_.Prepare(host_, shape_, this->rows(), args_.x,
+                            {w_x_.c, GruColumnsOf(args_.b, args_.b_c, units).c,
+                             nullptr, 1, kGruGates * units, w_x_.ld_c})) ||
         (error = Allocate(host_, batch * units, &arrays_.u)) ||
         (error = AllocateStored(host_, batch * units, &arrays_.h_r))) {
       return error;
@@ -178,6 +177,20 @@ class GruSequenceForwardCall
   }
 
  private:
+  // Of the gates r and u.
+  static ForwardCell<T> Cell(const GruSequenceForwardArgs<T>& args) {
+    ForwardCell<T> cell;
+    cell.input = {args.w_x, args.b, nullptr, kGruGates};
+    cell.input.ld = GruColumnsOf(args.w_h, args.w_c_h, args.shape.units).ld_ru;
+    cell.w_h = args.w_h;
+    cell.width = args.shape.units;
+    cell.more_gates = 1;
+    cell.in_place = true;
+    return cell;
+  }
+
+  const GruColumns<const T> w_x_;
+  const GruColumns<const T> w_h_;
   InputGemm<T> c_;
   StepMatrix<T, kSlices, true> w_c_h_;
   GruSequenceArrays<T> arrays_ = {};

@@ -43,7 +43,7 @@ BLOCKRNN_HOST_DEVICE NormVectors<T> GruVectorsOfH(const Args<T>& args) {
 // norm_h(h · w_h) + b_h.
 template <class Activations, class C>
 __device__ __forceinline__ GruAfterStep<C> NormalizedGruStep(
-    const GruAfterGateLayout& layout, const C (&of_x)[kGruAfterGates],
+    const GruGateLayout& layout, const C (&of_x)[kGruAfterGates],
     const C (&of_h)[kGruAfterGates], C h_prev) {
   const C first = of_x[0] + of_h[0];
   const C second = of_x[1] + of_h[1];

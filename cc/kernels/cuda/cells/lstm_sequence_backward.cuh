@@ -276,10 +276,8 @@ class LstmSequenceBackwardCall
   Error EndBlock(const StepBlock& block) {
     const Error error = Base::EndBlock(block);
     if (error != nullptr || !projects()) return error;
-    const int64_t units = shape_.units;
-    const WeightSum<T> d_h = {
-        block.rows, d_h_.data, args_.proj, ColumnsOf(m_, 0, units),
-        0,          units,     false};
+    const WeightSum<T> d_h = {block.rows, d_h_.data, args_.proj,
+                              ColumnsOf(m_, 0, shape_.units)};
     return AddWeights(host_, d_h, w_p_grad_);
   }
 
@@ -320,8 +318,8 @@ class LstmSequenceBackwardCall
         (error = AllocateStored(host_, shape_.batch * args_.proj,
                                 &arrays_.step_d_h)) ||
         (error = w_p_.Prepare(host_, {args_.w_p, 1, 0, units})) ||
-        (error =
-             w_p_grad_.Prepare(host_, args_.w_p_grad, args_.proj * units))) {
+        (error = w_p_grad_.Prepare(host_, args_.w_p_grad, args_.proj, units,
+                                   units))) {
       return error;
     }
     arrays_.d_h = d_h_.data;

@@ -111,6 +111,8 @@ struct InputWeights {
   const T* b_h = nullptr;  // [gates · H], or nullptr
   int gates = 0;
   int64_t column = 0;  // of the first gate, with projected_input
+  int64_t ld = 0;      // elements from row to row of w, unless transposed; 0:
+                       // gates · H
 };
 
 template <class T>
@@ -146,7 +148,8 @@ class InputGemm {
     gemm_.columns = input_.width;
     gemm_.depth = shape.input;
     gemm_.a.stride = shape.input;
-    gemm_.b = {weights.w, shape.weights_by_unit ? shape.input : input_.width,
+    const int64_t ld = weights.ld > 0 ? weights.ld : input_.width;
+    gemm_.b = {weights.w, shape.weights_by_unit ? shape.input : ld,
                shape.weights_by_unit};
     gemm_.c_stride = input_.width;
     return Allocate(host, rows.MaxRowsInBlock() * input_.width, &gemm_.c);

@@ -131,7 +131,9 @@ struct BackwardCell {
   int64_t own_columns = 0;  // of the cell's own arrays of block rows
   bool by_rows = false;     // steps are run by RunRowSteps
   bool sides_differ =
-      false;  // dz on the side of x is not that on the side of h
+      false;         // dz on the side of x is not that on the side of h
+  int64_t ld_w = 0;  // elements from row to row of the weights and their
+                     // gradients, unless transposed; 0: gates · H
 };
 
 // The base of a backward call (calls.cuh): its operations in their order,
@@ -171,11 +173,11 @@ class SequenceBackward {
         (error = w_h_t_.Prepare(host_, TransposedWeights())) ||
         (error = PrepareState()) ||
         (error = w_x_grad_.Prepare(host_, shape_, rows_, cell_.w_x_grad,
-                                   cell_.b_grad, gate_columns()))) {
+                                   cell_.b_grad, gate_columns(), ld_w()))) {
       return error;
     }
-    return w_h_grad_.Prepare(host_, cell_.w_h_grad,
-                             cell_.width * gate_columns());
+    return w_h_grad_.Prepare(host_, cell_.w_h_grad, cell_.width, gate_columns(),
+                             ld_w());
   }
 
   StepBlock FirstBlock() const { return rows_.BlockBefore(rows_.steps()); }
@@ -200,7 +202,7 @@ class SequenceBackward {
              passes().StoreGates(block, shape_, dz_x.data,
                                  kGates + cell_.more_gates, args_.x_grad)) ||
         (error = w_x_grad_.Add(host_, block, x_.data(), gates)) ||
-        (error = x_grad_.Add(host_, block, gates, cell_.w_x, gates.width, true,
+        (error = x_grad_.Add(host_, block, gates, cell_.w_x, ld_w(), true,
                              cell_.more_gates == 0))) {
       return error;
     }
@@ -268,6 +270,7 @@ class SequenceBackward {
   }
   // Of the gates of w_h, and of all gates.
   int64_t gate_columns() const { return kGates * shape_.units; }
+  int64_t ld_w() const { return cell_.ld_w > 0 ? cell_.ld_w : gate_columns(); }
   int64_t all_columns() const {
     return (kGates + cell_.more_gates) * shape_.units;
   }
@@ -324,7 +327,7 @@ class SequenceBackward {
 
   StepWeights<T> TransposedWeights() const {
     if (shape_.weights_by_unit) return {cell_.w_h, 1, 0, cell_.width};
-    return {cell_.w_h, gate_columns(), 0, 1};
+    return {cell_.w_h, ld_w(), 0, 1};
   }
 
   const BackwardCell<T> cell_;

@@ -85,7 +85,8 @@ struct ForwardStep {
 template <class T>
 struct ForwardCell {
   InputWeights<T> input;
-  const T* w_h = nullptr;   // [width, gates · H], or transposed
+  const T* w_h = nullptr;   // [width, gates · H], or transposed; input.ld is
+                            // that of w_h, too
   int64_t width = 0;        // of the state
   int64_t more_gates = 0;   // whose GEMMs with x are the cell's own
   bool in_place = false;    // the state after a step is written over the one
@@ -255,7 +256,8 @@ class SequenceForward {
     if (shape_.weights_by_unit) {
       return {cell_.w_h, width, slices ? 0 : units * width, 1};
     }
-    return {cell_.w_h, 1, slices ? 0 : units, kGates * units};
+    const int64_t ld = cell_.input.ld > 0 ? cell_.input.ld : kGates * units;
+    return {cell_.w_h, 1, slices ? 0 : units, ld};
   }
 
   const ForwardCell<T> cell_;

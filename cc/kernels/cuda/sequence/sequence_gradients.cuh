@@ -32,25 +32,43 @@ class WeightGrad {
  public:
   using C = ComputeType<T>;
 
-  // out: `count` elements; nullptr: not computed.
-  Error Prepare(const HostInterface& host, T* out, int64_t count) {
+  // out: [rows, width], rows of `ld` elements, or, if these are `width`, its
+  // transpose; nullptr: not computed.
+  Error Prepare(const HostInterface& host, T* out, int64_t rows, int64_t width,
+                int64_t ld) {
     out_ = out;
-    count_ = count;
+    rows_ = rows;
+    width_ = width;
+    ld_out_ = ld;
+    ld_ = kInPlace ? ld : width;
+    const int64_t count = rows * width;
     if (out == nullptr || count == 0) return nullptr;
     if (Error error = ComputedInPlace(host, out, count, &sums_)) return error;
-    return FillZero(sums_, static_cast<std::size_t>(count) * sizeof(C), host);
+    if (ld_ == width) {
+      return FillZero(sums_, static_cast<std::size_t>(count) * sizeof(C), host);
+    }
+    return ToError(cudaMemset2DAsync(sums_, ld_ * sizeof(C), 0,
+                                     width * sizeof(C), rows,
+                                     static_cast<cudaStream_t>(host.stream)));
   }
   Error Finish(const HostInterface& host) const {
-    if (std::is_same_v<T, C> || sums_ == nullptr) return nullptr;
-    return RowSums<T>::RoundTo(host, sums_, count_, out_);
+    if (kInPlace || sums_ == nullptr) return nullptr;
+    return RowSums<T>::RoundTo(host, sums_, rows_, width_, out_, ld_out_);
   }
 
   // nullptr if nothing is to be computed.
   C* sums() const { return sums_; }
+  // Elements from row to row of the sums.
+  int64_t ld() const { return ld_; }
 
  private:
+  static constexpr bool kInPlace = std::is_same_v<T, C>;
+
   T* out_ = nullptr;
-  int64_t count_ = 0;
+  int64_t rows_ = 0;
+  int64_t width_ = 0;
+  int64_t ld_out_ = 0;
+  int64_t ld_ = 0;
   C* sums_ = nullptr;
 };
 
@@ -81,8 +99,8 @@ GateColumns<T> ColumnsOf(const BlockArray<T>& array, int64_t first,
   return {Offset(array.data, first), array.stride, width};
 }
 
-// grad += leftᵀ · gates over a block's rows, in the columns from `first` on;
-// the gradient is [left, all], or its transpose with by_unit.
+// grad += leftᵀ · gates over a block's rows, in the columns from `first` on, or
+// in those of its transpose with by_unit.
 template <class T>
 struct WeightSum {
   int64_t rows = 0;
@@ -90,7 +108,6 @@ struct WeightSum {
   int64_t left_width = 0;
   GateColumns<T> gates;
   int64_t first = 0;
-  int64_t all = 0;
   bool by_unit = false;
 };
 
@@ -108,7 +125,7 @@ Error AddWeights(const HostInterface& host, const WeightSum<T>& sum,
   gemm.a.transposed = true;
   gemm.b = sum.by_unit ? left : gates;
   gemm.c = grad.sums() + sum.first * (sum.by_unit ? sum.left_width : 1);
-  gemm.c_stride = sum.by_unit ? sum.left_width : sum.all;
+  gemm.c_stride = sum.by_unit ? sum.left_width : grad.ld();
   gemm.accumulate = true;
   return RunLargeGemm(host, gemm);
 }
@@ -121,7 +138,7 @@ class BiasGrad {
 
   Error Prepare(const HostInterface& host, const SequenceRows& rows, T* out,
                 int64_t width) {
-    if (Error error = grad_.Prepare(host, out, width)) return error;
+    if (Error error = grad_.Prepare(host, out, 1, width, width)) return error;
     if (grad_.sums() == nullptr) return nullptr;
     const int64_t slices = RowSums<T>::Slices(rows.MaxRowsInBlock());
     return Allocate(host, slices * width, &slices_);
@@ -144,13 +161,15 @@ class BiasGrad {
 template <class T>
 class InputWeightsGrad {
  public:
-  // w_grad: [I, width], b_grad: [width]; nullptr: not computed.
+  // w_grad: [I, width], rows of `ld` elements, or its transpose; b_grad:
+  // [width]; nullptr: not computed.
   Error Prepare(const HostInterface& host, const SequenceShape& shape,
-                const SequenceRows& rows, T* w_grad, T* b_grad, int64_t width) {
+                const SequenceRows& rows, T* w_grad, T* b_grad, int64_t width,
+                int64_t ld) {
     shape_ = &shape;
     if (Error error =
             w_grad_.Prepare(host, shape.HasInputWeights() ? w_grad : nullptr,
-                            shape.input * width)) {
+                            shape.input, width, ld)) {
       return error;
     }
     return b_grad_.Prepare(host, rows, b_grad, width);
@@ -158,9 +177,8 @@ class InputWeightsGrad {
   // x: the block's rows.
   Error Add(const HostInterface& host, const StepBlock& block, const T* x,
             const GateColumns<T>& gates) const {
-    const WeightSum<T> sum = {
-        block.rows, x,           shape_->input,          gates,
-        0,          gates.width, shape_->weights_by_unit};
+    const WeightSum<T> sum = {block.rows, x, shape_->input,
+                              gates,      0, shape_->weights_by_unit};
     if (Error error = AddWeights(host, sum, w_grad_)) return error;
     return b_grad_.Add(host, block, gates);
   }
@@ -203,10 +221,10 @@ class InputGrad {
   }
 
   // Adds the GEMM with the weights of some gates, w[I, gates.width] with rows
-  // of `all` elements, or w[gates.width, I] with weights_by_unit. `first` and
+  // of `ld` elements, or w[gates.width, I] with weights_by_unit. `first` and
   // `last`: whether it is the block's first and last one.
   Error Add(const HostInterface& host, const StepBlock& block,
-            const GateColumns<T>& gates, const T* w, int64_t all, bool first,
+            const GateColumns<T>& gates, const T* w, int64_t ld, bool first,
             bool last) const {
     if (!Wanted()) return nullptr;
     const int64_t input = shape_->input;
@@ -215,7 +233,7 @@ class InputGrad {
     gemm.columns = input;
     gemm.depth = gates.width;
     gemm.a = {gates.data, gates.stride};
-    gemm.b = {w, shape_->weights_by_unit ? input : all,
+    gemm.b = {w, shape_->weights_by_unit ? input : ld,
               !shape_->weights_by_unit};
     gemm.c = Sums(block);
     gemm.c_stride = input;
@@ -283,7 +301,6 @@ class StateWeightsGrad {
       sum.left_width = states_.width;
       sum.gates = ColumnsOf(gates, first_column + part * width, width);
       sum.first = part * width;
-      sum.all = count * units;
       sum.by_unit = shape_->weights_by_unit;
       if (Error error = AddWeights(host, sum, grad)) return error;
     }

@@ -204,9 +204,13 @@ struct RowElement {
 template <class T>
 struct RoundElement {
   const ComputeType<T>* sums;
+  int64_t width;
   T* out;
+  int64_t ld;
 
-  __device__ void operator()(int64_t n) const { Store(out, n, sums[n]); }
+  __device__ void operator()(int64_t row, int64_t column) const {
+    Store(out, row * ld + column, sums[row * width + column]);
+  }
 };
 
 }  // namespace
@@ -284,9 +288,9 @@ Error RowSums<T>::Add(const HostInterface& host, const T* rows, int64_t ld,
 
 template <class T>
 Error RowSums<T>::RoundTo(const HostInterface& host, const C* sums,
-                          int64_t count, T* out) {
+                          int64_t rows, int64_t width, T* out, int64_t ld) {
   if (out == nullptr) return nullptr;
-  return RunForEach(host, count, RoundElement<T>{sums, out});
+  return RunPointwise(host, rows, width, RoundElement<T>{sums, width, out, ld});
 }
 
 template struct SequencePasses<Eigen::half>;

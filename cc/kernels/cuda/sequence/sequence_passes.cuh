@@ -78,9 +78,9 @@ struct RowSums {
   static Error Add(const HostInterface& host, const T* rows, int64_t ld,
                    int64_t count, int64_t width, C* slices, C* sums);
 
-  // out[count] = sums[count], rounded.
-  static Error RoundTo(const HostInterface& host, const C* sums, int64_t count,
-                       T* out);
+  // out[rows, ld] = sums[rows, width], rounded.
+  static Error RoundTo(const HostInterface& host, const C* sums, int64_t rows,
+                       int64_t width, T* out, int64_t ld);
 };
 
 }  // namespace blockrnn::cuda
