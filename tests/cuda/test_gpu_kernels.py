@@ -8,8 +8,8 @@ from helpers import registered_kernels
 
 TYPES = ("half", "bfloat16", "float", "double")
 _SIZES = {"num_layers", "num_units", "input_size"}
-# What a kernel has in host memory: sizes, lengths and resets, which decide what is queued on the GPU. No
-# tensor of numbers is among them.
+# What a kernel has in host memory: sizes, lengths and resets, which decide what is queued on the
+# GPU. No tensor of numbers is among them.
 HOST_MEMORY = {
     **dict.fromkeys(("BlockLSTM", "BlockLSTMV2", "BlockGRU"), {"seq_len_max"}),
     **dict.fromkeys(("BlockLSTMGrad", "BlockLSTMGradV2", "BlockGRUGrad"), {"seq_len_max"}),
