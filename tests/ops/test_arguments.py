@@ -101,23 +101,19 @@ WRONG_SHAPES = [
         {"w_x": [16, 5], "w_h": [16, 4]},
         "w_x must have shape [I, 4H] = [5, 16], got [16, 5], its",
     ),
-    # Whose weights are split.
-    ("gru", {**BEFORE, "w_x": [5, 11]}, "w_x must have shape [I, 3H] = [5, 12], got [5, 11]"),
-    ("gru", {**BEFORE, "w_x": [12, 5]}, "w_x must have shape [I, 3H] = [5, 12], got [12, 5], its"),
+    # With the reset before the GEMM.
+    ("gru", {**BEFORE, "w_x": [5, 11]}, _w_x("3H", [5, 12]) + "[5, 11]"),
+    ("gru", {**BEFORE, "w_x": [12, 5]}, _w_x("3H", [5, 12]) + "[12, 5], its"),
     ("gru", {**BEFORE, "w_h": [4, 11]}, "w_h must have shape [H, 3H] = [4, 12], got [4, 11]"),
     ("gru", {**BEFORE, "b_x": []}, "b_x must have shape [3H] = [12], got []"),
     ("gru", {**BEFORE, "b_h": [9]}, "b_h must have shape [3H] = [12], got [9]"),
-    ("gru", {**BEFORE, "x": [2, 3, 6]}, "w_x must have shape [I, 3H] = [6, 12], got [5, 12]"),
+    ("gru", {**BEFORE, "x": [2, 3, 6]}, _w_x("3H", [6, 12]) + "[5, 12]"),
     (
         "gru",
         {**BEFORE, "initial_state": [2, 5]},
         "initial_state must have shape [B, H] = [2, 4], got",
     ),
-    (
-        "gru",
-        {**KERAS, "x": [2, 3, 4], "w_x": None},
-        "x must have shape [B, T, 3H] = [?, ?, 12], got",
-    ),
+    ("gru", {**KERAS, "x": [2, 3, 4], "w_x": None}, _w_x("3H", [4, 12])),
     ("gru", {**KERAS, "recurrent_dropout_factors": [4, B, H]}, "recurrent_dropout_factors must "),
     ("simple_rnn", {"w_h": [4, 3]}, "w_h must have shape [H, H] = [4, 4], got [4, 3]"),
     ("simple_rnn", {"w_x": None}, _w_x("H", [5, 4])),

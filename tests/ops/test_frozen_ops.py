@@ -26,6 +26,7 @@ def call(tf, tfb):
         "h_prev": tf.zeros([BATCH, UNITS]),
         "mask": tf.zeros([0], tf.bool),
         "sequence_lengths": tf.zeros([0], tf.int32),
+        "resets": tf.zeros([0], tf.bool),
         "recurrent_dropout": none,
         "frozen": "".join(fingerprint(weight) for weight in weights.values()),
     }

@@ -358,6 +358,7 @@ def test_what_does_not_fit_is_refused_in_an_empty_batch(tfb):
     none, mask = tf.zeros([0]), tf.zeros([0], tf.bool)
     lengths = tf.zeros([0], tf.int64)
     inputs = {"x": tf.zeros([3, 0, 4]), "h_prev": tf.zeros([0, 2]), "mask": mask}
-    inputs |= {"sequence_lengths": lengths, "recurrent_dropout": none, "zoneout_h": mask}
+    inputs |= {"sequence_lengths": lengths, "recurrent_dropout": none}
+    inputs |= {"resets": mask, "zoneout_h": mask}
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"w_x .* I = 3H"):
         ops.GRUSequence(**inputs, w_x=none, w_h=tf.zeros([2, 6]), b=tf.zeros([6]))
