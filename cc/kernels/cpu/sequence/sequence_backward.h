@@ -165,7 +165,7 @@ class SequenceBackward {
     loop.steps = block.steps;
     return RunSteps(
         executor_, loop, split_,
-        [&](Share share) { return rows_.RowsOfShare(share); },
+        [&](Share share) { return rows_.RowsOfShare(share, block); },
         [&](int64_t k, int stage, Share share, Range all) {
           const int64_t step = block.end() - 1 - k;
           const Range rows = rows_.ActiveRange(step, all);

@@ -179,7 +179,7 @@ class SequenceForward {
         loop_.steps = block.steps;
         status = RunSteps(
             executor_, loop_, split_,
-            [&](Share share) { return rows_.RowsOfShare(share); },
+            [&](Share share) { return rows_.RowsOfShare(share, block); },
             [&](int64_t k, int stage, Share share, Range rows) {
               const int64_t step = block.first + k;
               cell_.Step(step, stage, share, rows_.ActiveRange(step, rows));

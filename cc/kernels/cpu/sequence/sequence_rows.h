@@ -107,11 +107,11 @@ class SequenceRows : private RowOrder {
     return {std::min(rows.begin, end), end};
   }
 
-  // A share of the rows, by what there is to do.
-  Range RowsOfShare(Share share) const {
+  // A share of the rows, by what there is to do in a block.
+  Range RowsOfShare(Share share, const StepBlock& block) const {
     if (!HasPadding()) return share.RangeOf(shape_.batch);
-    const Range steps = share.RangeOf(TotalRows());
-    return {RowAfter(steps.begin), RowAfter(steps.end)};
+    const Range steps = share.RangeOf(block.rows);
+    return {RowAfter(steps.begin, block), RowAfter(steps.end, block)};
   }
 
   // Rows that a block has at most.
@@ -155,11 +155,13 @@ class SequenceRows : private RowOrder {
     return row < 0 ? reinterpret_cast<const T*>(zeros_) : states + row * width;
   }
 
-  // The first b before which the rows have at least `work` steps together.
-  int64_t RowAfter(int64_t work) const {
+  // The first b before which the rows have at least `work` steps of the block
+  // together.
+  int64_t RowAfter(int64_t work, const StepBlock& block) const {
     int64_t b = 0;
-    for (int64_t sum = 0; b < shape_.batch && sum < work; ++b)
-      sum += ActiveSteps(b);
+    for (int64_t sum = 0; b < shape_.batch && sum < work; ++b) {
+      sum += std::min(ActiveSteps(b) - block.first, block.steps);
+    }
     return b;
   }
 
