@@ -73,6 +73,11 @@ def compiled_with(model: Any) -> dict[str, Any]:
     return getattr(getattr(model, "_compile_config", None), "config", None) or {}
 
 
+def mask_of(tensor: Any) -> Any:
+    """The mask that Keras attached to a tensor, the output of a layer, or None."""
+    return getattr(tensor, "_keras_mask", None)
+
+
 def supports_jit(is_fused: Callable[[Any], bool]) -> property:
     """A property over the attribute of Keras' layers that Keras asks before it uses XLA.
 

@@ -61,6 +61,13 @@ def test_compiled_with():
     assert given["loss"] is loss and given["metrics"] == [loss]
 
 
+def test_mask_of():
+    words = np.array([[1, 2, 0]])
+    masked = keras.layers.Embedding(3, 2, mask_zero=True)(words)
+    np.testing.assert_array_equal(_keras_private.mask_of(masked), words > 0)
+    assert _keras_private.mask_of(keras.layers.Embedding(3, 2)(words)) is None
+
+
 def test_jit_attribute_is_read_before_it_is_set():
     """Of `_keras_private.supports_jit`: Keras does not set an attribute to what it is."""
     values = []

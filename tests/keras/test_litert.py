@@ -98,6 +98,14 @@ def test_names_a_shared_layer_and_a_mask_that_is_an_input():
         assert_close(got[name], want[name].numpy(), BOUND, name)
 
 
+def test_resets_that_are_an_input():
+    x, resets = keras.Input((TIME, INPUT), name="a"), keras.Input((TIME,), dtype="bool", name="b")
+    model = randomise(keras.Model([x, resets], layers.GRU(UNITS)(x, resets=resets)))
+    begins = np.random.default_rng(2).random((BATCH, TIME)) < 0.4
+    assert np.any(model([sequence(), begins]) != model([sequence(), np.zeros_like(begins)]))
+    assert_converts(model, sequence(), begins)
+
+
 def test_open_time():
     """The interpreter resizes what the model leaves open."""
     model = keras.Sequential([keras.Input((None, INPUT)), layers.GRU(UNITS)])

@@ -138,19 +138,6 @@ def test_wrong_resets_are_refused(tfb, kind):
     layer(X, resets=RESETS)
 
 
-@pytest.mark.filterwarnings("ignore:.*falls back")
-def test_a_layer_without_the_op_refuses_resets(tfb):
-    from tf_blockrnn import layers
-
-    layer = layers.LSTM(UNITS, activation="relu")
-    assert not layer.fused
-    with pytest.raises(ValueError, match="resets need the fused op.*activation"):
-        layer(X, resets=RESETS)
-    plain = keras.layers.LSTM(UNITS)
-    with tfb.enable_keras(), pytest.raises(TypeError, match="resets"):
-        plain(X, resets=RESETS)
-
-
 def test_frozen_and_recomputed_layers(tfb):
     x, resets = keras.Input((STEPS, INPUT)), keras.Input((STEPS,), dtype="bool")
     layer = make("gru", recompute=True)

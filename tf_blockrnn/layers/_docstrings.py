@@ -98,7 +98,7 @@ Call arguments:
   training: whether to apply dropout and to draw zoneout, if the cell has them.
   resets: bool, `[batch, steps]`, True where a new sequence begins: the state before that step is
     zero, or with `go_backwards` that before the step which precedes it in time. See
-    `tf_blockrnn.pack_sequences`. They need the op: with a layer that falls back they are an error.
+    `tf_blockrnn.pack_sequences`. None: rows are whole sequences. Another type is a TypeError.
 
 Returns:
   The output after the last step, `[batch, units]`, or with `return_sequences` the outputs of
@@ -113,7 +113,7 @@ Call arguments:
   training: whether to apply dropout and to draw zoneout, if the cell has them.
   resets: bool, `[batch, steps]`, True where a new sequence begins: the state before that step is
     zero, or with `go_backwards` that before the step which precedes it in time. See
-    `tf_blockrnn.pack_sequences`. They need the op: with a layer that falls back they are an error.
+    `tf_blockrnn.pack_sequences`. None: rows are whole sequences. Another type is a TypeError.
 
 Returns:
   The output after the last step, `[batch, {output}]`, or with `return_sequences`

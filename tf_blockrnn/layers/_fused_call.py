@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _keras_private, _loader
 from tf_blockrnn._ops import frozen, keras_rules, sequence_util, tensors, xla
-from tf_blockrnn.layers import _dropout, _fusing, _zoneout
+from tf_blockrnn.layers import _dropout, _fusing, _resets, _zoneout
 
 _without_ops = contextvars.ContextVar("tf_blockrnn_without_ops", default=False)
 
@@ -71,6 +71,11 @@ class LayerSpec:
 
 def why_not_fused(layer: Any, spec: LayerSpec) -> _fusing.Reason | None:
     """The reason why the op does not support this layer, or None if it does."""
+    return why_own_steps(layer, spec) or why_no_step(layer.cell, spec)
+
+
+def why_own_steps(layer: Any, spec: LayerSpec) -> _fusing.Reason | None:
+    """The reason why the steps of a layer may be others than those of a known cell, or None."""
     cell = layer.cell
     if type(cell) not in spec.cells or "call" in vars(cell):
         return _fusing.Reason(f"its cell is of the custom class {type(cell).__name__}")
@@ -79,7 +84,7 @@ def why_not_fused(layer: Any, spec: LayerSpec) -> _fusing.Reason | None:
         return _fusing.Reason("its inner_loop is not Keras' own")
     if getattr(layer, "use_cudnn", False) is True:
         return _fusing.Reason("use_cudnn=True requires cuDNN", 'use_cudnn="auto"')
-    return why_no_step(cell, spec)
+    return None
 
 
 def why_no_step(cell: Any, spec: LayerSpec) -> _fusing.Reason | None:
@@ -198,42 +203,34 @@ def fused_or_keras(
     Args:
       reason: why the op does not support the layer, or None.
       keras_call: the `call` on Keras' own operations.
-      resets: as of our layers; Keras' operations have none.
+      resets: as of our layers; Keras' own have none.
       options: initial_state, mask and training.
 
     Raises:
-      ValueError: the sequences are ragged, or there are resets and the op does not support the
-        layer.
+      TypeError: the resets are not bool.
+      ValueError: the sequences are ragged, or the resets are of a wrong shape, or Keras' operations
+        are used for a layer with resets whose cell or loop is not known.
     """
     check_dense(layer, sequences)
-    reason = reason or xla.why_not_here()
     if resets is not None:
-        resets = _resets(
-            layer, sequences, resets, "it is called without ops" if is_without_ops() else reason
-        )
-    if is_without_ops():
+        resets = _resets.checked(layer, sequences, resets)
+        if options["mask"] is None:
+            # Keras hands it on only where the sequences are the one tensor of a call.
+            options["mask"] = _keras_private.mask_of(sequences)
+    run_keras = is_without_ops()
+    if not run_keras:
+        reason = reason or xla.why_not_here()
+        if reason:
+            _fusing.warn_once(layer, reason, stacklevel=3)
+        run_keras = bool(reason) or keras_raises(layer, sequences)
+    if not run_keras:
+        return call(layer, spec, sequences, **options, resets=resets)
+    if resets is None:
         return keras_call(sequences, **options)
-    if reason:
-        _fusing.warn_once(layer, reason, stacklevel=3)
-    if reason or keras_raises(layer, sequences):
-        return keras_call(sequences, **options)
-    return call(layer, spec, sequences, **options, resets=resets)
-
-
-def _resets(layer: Any, sequences: Any, resets: Any, reason: str | None) -> tf.Tensor:
-    """The resets as the ops take them, bool [B, T]."""
-    what = f'Layer "{layer.name}": resets'
-    if reason:
-        raise ValueError(f"{what} need the fused op, which does not compute this layer: {reason}")
-    resets = tensors.as_tensor(resets)
-    if resets.dtype != tf.bool:
-        raise TypeError(f"{what} must be of bool, got {resets.dtype.name}")
-    shape = tf.TensorShape(sequences.shape[:2])
-    if not shape.is_compatible_with(resets.shape):
-        raise ValueError(
-            f"{what} must have shape [B, T] = {shape.as_list()}, got {resets.shape.as_list()}"
-        )
-    return resets
+    options["mask"] = as_bool(options["mask"], sequences)
+    return _resets.call_keras(
+        layer, sequences, resets, reason=why_own_steps(layer, spec), **options
+    )
 
 
 def call(

@@ -71,6 +71,10 @@ class GRU(FusedLayer, keras.layers.GRU):
       >>> outputs = layer(np.ones((2, 5, 3), "float32"), mask=np.array([[1, 1, 1, 0, 0], [1] * 5]))
       >>> tuple(outputs.shape)
       (2, 5, 4)
+      >>> two_sequences = np.array([[False, False, True, False, False], [False] * 5])
+      >>> outputs = layer(np.ones((2, 5, 3), "float32"), resets=two_sequences)
+      >>> bool(np.allclose(outputs[0, 2:], outputs[1, :3], atol=1e-6))
+      True
       >>> layer.fused
       True
       >>> tf_blockrnn.layers.GRU(4, activation="relu", name="other").why_not_fused

@@ -1,0 +1,120 @@
+"""The call argument `resets` of the layers, and Keras' loop over the steps with resets.
+
+The ops take resets as they are. A layer that falls back to Keras' own operations runs Keras' loop
+over a step that first sets the states of the rows with a reset to zeros.
+"""
+
+import inspect
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_blockrnn._ops import keras_rules, tensors
+
+
+def checked(layer: Any, sequences: Any, resets: Any) -> tf.Tensor:
+    """The resets as the ops take them, bool [B, T].
+
+    Raises:
+      TypeError: they are not bool.
+      ValueError: they are of another shape than the steps of the sequences.
+    """
+    what = f'Layer "{layer.name}": resets'
+    resets = tensors.as_tensor(resets)
+    if resets.dtype != tf.bool:
+        raise TypeError(f"{what} must be of bool, got {resets.dtype.name}")
+    shape = tf.TensorShape(sequences.shape[:2])
+    if not shape.is_compatible_with(resets.shape):
+        raise ValueError(
+            f"{what} must have shape [B, T] = {shape.as_list()}, got {resets.shape.as_list()}"
+        )
+    return resets
+
+
+def call_keras(
+    layer: Any,
+    sequences: Any,
+    resets: tf.Tensor,
+    *,
+    reason: str | None,
+    initial_state: Any,
+    mask: tf.Tensor | None,
+    training: Any,
+) -> Any:
+    """What the `call` of a Keras layer returns, with resets, on Keras' own operations.
+
+    Args:
+      layer: a layer of this package, built.
+      sequences: [B, T, I].
+      resets: bool, [B, T].
+      reason: why the steps of the layer may not be those of its cell, or None.
+      mask: bool, [B, T].
+      initial_state, training: as for the layer.
+
+    Raises:
+      ValueError: there is such a reason.
+    """
+    if reason:
+        raise ValueError(f'Layer "{layer.name}" supports no resets: {reason}.')
+    return keras.layers.RNN.call(
+        _LayerWithResets(layer, resets),
+        sequences,
+        initial_state=initial_state,
+        mask=mask,
+        training=training,
+    )
+
+
+class _InPlaceOf:
+    """An object with the attributes of a layer but for those that it is given."""
+
+    def __init__(self, layer: Any, **attributes: Any):
+        vars(self).update(attributes, _layer=layer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+
+class _LayerWithResets(_InPlaceOf):
+    """A layer whose loop over the steps has resets. `RNN.call` does the rest."""
+
+    def __init__(self, layer: Any, resets: tf.Tensor):
+        super().__init__(layer, _resets=resets)
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        x, resets = tensors.as_tensor(sequences), self._resets
+        backwards = bool(self.go_backwards)
+        if backwards:  # the boundary is passed one step later
+            resets = tf.concat([resets[:, 1:], tf.zeros_like(resets[:, :1])], axis=1)
+        # The loop has one tensor of inputs: the resets and the mask are columns of it.
+        columns = [resets] if mask is None else [resets, mask]
+        features, cell = x.shape[-1], self.cell
+
+        def step(inputs, states):
+            is_set = inputs[:, features:] != 0
+            states = [tf.where(is_set[:, :1], tf.zeros([], s.dtype), s) for s in states]
+            output, new = cell(inputs[:, :features], states, training=training)
+            new = list(new) if keras.tree.is_nested(new) else [new]
+            if mask is not None:
+                # Not by the loop: a masked step carries the states after the reset.
+                kept = is_set[:, 1:]
+                new = [tf.where(kept, *pair) for pair in zip(new, states, strict=True)]
+                output = tf.where(kept, output, states[0])  # of these cells the state is the output
+            return output, new
+
+        keras_loop = inspect.unwrap(keras.layers.RNN.inner_loop)
+        columns = [tf.cast(column[..., tf.newaxis], x.dtype) for column in columns]
+        _, outputs, last = keras_loop(
+            _InPlaceOf(self._layer, cell=step, return_sequences=True),
+            tf.concat([x, *columns], axis=-1),
+            initial_state,
+            None,
+            training=training,
+        )
+        # In the order of the inputs, as those of the ops.
+        outputs = tf.reverse(outputs, [1]) if backwards else outputs
+        output = keras_rules.last_output(self, last[0], mask, False, steps=tensors.dim(x, 1, 3))
+        if self.return_sequences:
+            return output, keras_rules.all_outputs(self, outputs, mask, False), list(last)
+        return output, output[:, tf.newaxis], list(last)
