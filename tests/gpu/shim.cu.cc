@@ -341,7 +341,7 @@ int64_t ReserveBytes(const PlainCall& plain) {
   OfAnyType<RnnStackForwardArgs> args;
   HostInterface host;
   CallOptions options;
-  if (Fill(plain, nullptr, &args, &host, &options) != nullptr) return -1;
+  if (Fill(plain, nullptr, nullptr, &args, &host, &options)) return -1;
   constexpr int64_t kBytes[] = {2, 2, 4, 8};
   const int64_t rows = ValidRows(args.steps, args.batch, plain.lengths);
   return ReserveLayout::Bytes(args.geometry, args.steps, args.batch, rows,
