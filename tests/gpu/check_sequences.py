@@ -91,8 +91,8 @@ def variants(cell: str) -> list[sequences.Call]:
         make(without=("h_last", "cs_last", "h_grad", "h_last_grad", "cs_grad", "cs_last_grad")),
         make(keeps=False, without=("h",)),
         make(resets=True),
-        make(resets=True, mask=True, dropout=True, lengths=LENGTHS, backwards=True),
-        make(resets=True, time_major=False, state_stride=2, block_bytes=1),
+        make(resets=True, dropout=True, lengths=LENGTHS, backwards=True),
+        make(resets=True, mask=True, time_major=False, state_stride=2, block_bytes=1),
         make(projected, resets=True, lengths=LENGTHS, time_major=False),
     ]
     if cell in ("lstm", "gru", "gru_after"):
