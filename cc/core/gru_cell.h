@@ -194,7 +194,8 @@ struct GruColumns {
   int64_t ld_c;
 };
 
-// Of an array of all gates, or without c where that has its own.
+// The columns of r, u and those of c in `all`; where `c` is not nullptr, it is
+// an array of its own, and `all` has the columns of r, u alone.
 template <class P>
 GruColumns<P> GruColumnsOf(P* all, P* c, int64_t units) {
   const int64_t ru = kGruGates * units;
@@ -222,13 +223,13 @@ struct GruSequenceBackwardArgs : SequenceBackwardArgs<T>,
                                  GruSavedArrays<const T*> {
   using Forward = GruSequenceForwardArgs<T>;
   using Weights = GruWeights<T>;
-  // Each as what it is the gradient of.
-  T* w_x_grad = nullptr;  // not without w_x
-  T* w_h_grad = nullptr;
-  T* b_grad = nullptr;
-  T* w_c_x_grad = nullptr;
-  T* w_c_h_grad = nullptr;
-  T* b_c_grad = nullptr;
+  T* w_x_grad = nullptr;  // [I, 3H]; not without w_x
+  T* w_h_grad = nullptr;  // [H, 3H]
+  T* b_grad = nullptr;    // [3H]
+  // Not nullptr where the candidate has arrays of its own.
+  T* w_c_x_grad = nullptr;  // [I, H]
+  T* w_c_h_grad = nullptr;  // [H, H]
+  T* b_c_grad = nullptr;    // [H]
 };
 
 // A sequence with the reset after the GEMM, as Keras' default and cuDNN's. The

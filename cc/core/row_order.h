@@ -55,11 +55,12 @@ inline StepInterval FindActiveSteps(const SequenceShape& shape,
 // Trivially copyable: kernels take it as a parameter. Its arrays are in host
 // memory or, after WithNumbers, in a device's.
 struct RowOrder {
-  int64_t steps = 0;          // T, of the sequence arrays
-  int64_t batch = 0;          // B, pieces where rows are pieces
-  int64_t memory_batch = 0;   // SequenceShape's
-  int64_t longest_steps = 0;  // active steps of the longest row
-  int64_t state_stride = 1;   // SequenceShape's
+  int64_t steps = 0;              // T, of the sequence arrays
+  int64_t batch = 0;              // B, pieces where rows are pieces
+  int64_t memory_batch = 0;       // SequenceShape's
+  int64_t longest_steps = 0;      // active steps of the longest row
+  int64_t most_unused_steps = 0;  // past any row's length
+  int64_t state_stride = 1;       // SequenceShape's
   bool saved_in_steps = false;
   // Rows of a sequence array: from one row of the batch to the next, from one
   // step to the next (negative with `backwards`), and that of step 0 of row 0
@@ -296,7 +297,11 @@ inline RowOrder MakeRowOrder(const SequenceShape& shape, const uint8_t* mask,
     first_rows[b] = shape.Row(leading[row], row);
     batch_rows[b] = row;
     unused_steps[b] = shape.steps - shape.Length(row);
-    if (pieces.rows == nullptr) continue;
+    if (pieces.rows == nullptr) {
+      order.most_unused_steps =
+          std::max(order.most_unused_steps, unused_steps[b]);
+      continue;
+    }
     // Neighbours of one row are in the order of time.
     const auto ends = [&](int64_t neighbour) {
       return neighbour < 0 || neighbour == shape.batch ||
@@ -306,6 +311,8 @@ inline RowOrder MakeRowOrder(const SequenceShape& shape, const uint8_t* mask,
     const bool latest = ends(row + 1);
     batch_rows[b] = pieces.rows[row];
     unused_steps[b] = latest ? unused_steps[b] - pieces.begins[row] : 0;
+    order.most_unused_steps =
+        std::max(order.most_unused_steps, unused_steps[b]);
     const int64_t state = batch_rows[b] * shape.state_stride;
     states[b] = (shape.backwards ? latest : earliest) ? state : -1;
     states[shape.batch + b] =

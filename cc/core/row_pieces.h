@@ -28,7 +28,7 @@ void ForEachPiece(const SequenceShape& shape, const uint8_t* resets,
   for (int64_t row = 0; row < shape.batch; ++row) {
     const int64_t length = shape.Length(row);
     int64_t begin = 0;
-    // Backwards, nothing is done behind a boundary before step 0.
+    // Backwards, a reset at step 0 comes after the last step done.
     for (int64_t t = shape.backwards ? 1 : 0; t < length; ++t) {
       if (resets[shape.TimeRow(t, row)] == 0) continue;
       f(row, begin, t);

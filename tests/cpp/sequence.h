@@ -320,9 +320,9 @@ class Steps {
     return order_.lengths ? (3 * b + 2) % (dims_.steps + 1) : dims_.steps;
   }
 
-  // Of a time in memory: steps in a row, and some far apart.
+  // Of a time in memory: of every third row often, of the others seldom.
   static bool Resets(int64_t t, int64_t b) {
-    return (3 * t + 2 * b + t * b) % 7 < 2;
+    return b % 3 == 0 ? (3 * t + 2 * b) % 7 < 2 : (5 * t + 3 * b) % 31 < 2;
   }
 
   int64_t Time(int64_t step, int64_t b) const {

@@ -51,7 +51,7 @@ TEST_P(Training, SpansHaveTheSameBits) {
       {{20, kInput, kUnits, 60}, 10},  // masked at the begin, a projection
       {{20, kInput, kUnits, 60}, 13},  // lengths, backwards, dropout
       {{20, kInput, kUnits, 60}, 14},  // lengths
-      {{20, kInput, kUnits, 60}, 15},  // resets, masks, all options
+      {{40, kInput, kUnits, 60}, 15},  // resets, masks, all options
       {{20, kInput, kUnits, 60}, 16},  // resets, backwards
       {{1, kInput, kUnits, 965}, 16},
       // Few rows in all, which stream their weights; several panels.

@@ -181,6 +181,28 @@ def test_recompute_changes_no_bit(tfb, name, order, kind, span, resets):
         assert compare.bits(gradients[key]) == compare.bits(value), key
 
 
+@pytest.mark.parametrize(
+    ("name", "order", "span", "share"),
+    covering.pairwise(
+        ("lstm", "lstm-projection", "gru-after", "gru-before", "layer-norm-lstm"),
+        ORDERS,
+        [9, 17],
+        [0.01, 0.06],
+    ),
+)
+def test_recompute_of_several_spans_changes_no_bit(tfb, name, order, span, share):
+    """Of more rows than a block has; long pieces, and short ones beside them."""
+    function, dims = FUNCTIONS[name], (120, 20, 140, 6)
+    inputs = random_inputs(function, dims, np.float32)
+    resets = np.random.default_rng(3).random(dims[:2]) < share
+    options = options_of(None, None, *order, resets=resets)
+    cotangents = cotangents_of(run(tfb, function, inputs, options)[0], np.float32)
+    _, want = run(tfb, function, inputs, options, cotangents)
+    _, got = run(tfb, function, inputs, {**options, "recompute": span}, cotangents)
+    for key, value in want.items():
+        assert compare.bits(got[key]) == compare.bits(value), key
+
+
 @pytest.mark.parametrize("mode", run_modes.TRACED)
 @plain_functions
 def test_one_graph_for_all_resets(tfb, name, mode):

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "cc/core/row_order.h"
 #include "cc/core/sequence_args.h"
@@ -48,10 +49,12 @@ class SequenceRows : private RowOrder {
         widest_(std::max({shape.units, shape.input, state_width, int64_t{1}})) {
     const int64_t numbers = RowOrderStorage(shape, mask);
     int64_t* const storage = scratch->Array<int64_t>(numbers);
-    if (shape.pieces.rows != nullptr) zeros_ = scratch->Array<double>(widest_);
+    if (shape.pieces.rows != nullptr) {
+      zeros_ = scratch->Array<char>(widest_ * kWidestBytes);
+    }
     if (scratch->ok()) {
       static_cast<RowOrder&>(*this) = MakeRowOrder(shape, mask, storage);
-      if (zeros_ != nullptr) std::fill_n(zeros_, widest_, 0.0);
+      if (zeros_ != nullptr) std::memset(zeros_, 0, widest_ * kWidestBytes);
     }
   }
 
@@ -79,8 +82,8 @@ class SequenceRows : private RowOrder {
   // Of shapes with saved_in_steps: arrays of saved rows begin with a step.
   void BeginSavedWith(int64_t step) { first_saved_ = RowsBefore(step); }
 
-  // A row's initial state in states[B, width], and what stands for the final
-  // one in an array of such states; zeros where the row has none there.
+  // A row's initial state in states[B, width], or the final state's entry in
+  // such an array; zeros where the row has none there.
   template <class T>
   const T* FirstState(const T* states, int64_t width, int64_t b) const {
     return StateOrZeros(states, width, FirstStateRow(b));
@@ -149,10 +152,12 @@ class SequenceRows : private RowOrder {
                     Blocking::kElementsPerBlock / widest_);
   }
 
+  static constexpr int64_t kWidestBytes = sizeof(double);  // of a state's type
+
   template <class T>
   const T* StateOrZeros(const T* states, int64_t width, int64_t row) const {
-    static_assert(sizeof(T) <= sizeof(*zeros_));
-    return row < 0 ? reinterpret_cast<const T*>(zeros_) : states + row * width;
+    static_assert(sizeof(T) <= kWidestBytes);
+    return row < 0 ? static_cast<const T*>(zeros_) : states + row * width;
   }
 
   // The first b before which the rows have at least `work` steps of the block
@@ -167,7 +172,7 @@ class SequenceRows : private RowOrder {
 
   const SequenceShape& shape_;
   const int64_t widest_;
-  double* zeros_ = nullptr;  // [widest], where rows are pieces
+  void* zeros_ = nullptr;    // of any type, [widest], where rows are pieces
   int64_t first_saved_ = 0;  // the row with which arrays of saved rows begin
 };
 

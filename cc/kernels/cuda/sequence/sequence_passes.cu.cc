@@ -248,8 +248,8 @@ Error SequencePasses<T>::StoreGates(const StepBlock& block,
 
 template <class T>
 Error SequencePasses<T>::ZeroPadding(T* out, int64_t width, int64_t ld) const {
-  if (!order.HasPadding() || out == nullptr) return nullptr;
-  return RunRows(host, order.steps * order.batch,
+  if (order.most_unused_steps == 0 || out == nullptr) return nullptr;
+  return RunRows(host, order.most_unused_steps * order.batch,
                  ZeroPaddingPass<T>{order, out, width, ld});
 }
 
