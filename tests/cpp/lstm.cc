@@ -159,11 +159,11 @@ constexpr LstmOptions kOptions[kNumOrders] = {
     {1.0f, 0.0f, true},  {0.0f, 3.0f, true},      {0.0f, 0.5f, false},
     {1.0f, kNan, false}, {0.0f, kInfinity, true}, {1.0f, kInfinity, false},
     {1.0f, 0.0f, true},  {1.0f, 0.0f, false},     {0.5f, 0.0f, true},
-    {1.0f, 0.5f, true},  {0.0f, 0.0f, false},     {0.5f, 0.0f, true},
+    {1.0f, 0.5f, true},  {0.0f, 0.0f, false},
 };
 constexpr bool kProjects[kNumOrders] = {
     false, false, true, false, false, false, false, true,  true,
-    false, true,  true, false, true,  false, true,  false, true,
+    false, true,  true, false, true,  false, true,  false,
 };
 
 class Lstm

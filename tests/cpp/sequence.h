@@ -85,10 +85,8 @@ inline constexpr Order kOrders[] = {
     // With resets.
     {Mask::kHoles, false, false, true, true, Input::kMultiplied, true, false,
      Wants::kAll, Gives::kAll, true},
-    {Mask::kNone, true, true, false, false, Input::kProjected, false, false,
+    {Mask::kRight, true, true, true, false, Input::kProjected, false, true,
      Wants::kTraining, Gives::kLast, true},
-    {Mask::kRight, true, true, true, true, Input::kSkipped, true, true,
-     Wants::kAll, Gives::kH, true},
 };
 inline constexpr int kNumOrders = sizeof(kOrders) / sizeof(kOrders[0]);
 inline constexpr int kPlainOrder = 12;  // no step masked, forwards

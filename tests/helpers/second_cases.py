@@ -27,7 +27,6 @@ CASES = {
         "mask lengths64 dropout peepholes projection",
     ),
     "lstm products": ("lstm", {"time_major": True}, "lengths products projection"),
-    "lstm resets": ("lstm", {}, "resets peepholes"),
     "lstm resets all": (
         "lstm",
         {"go_backwards": True, "time_major": True},
@@ -39,7 +38,6 @@ CASES = {
         {"epsilon": 0.1, "time_major": True, "go_backwards": True},
         "mask lengths dropout",
     ),
-    "layer norm lstm resets": ("layer_norm_lstm", {"go_backwards": True}, "resets mask"),
     "layer norm lstm products": (
         "layer_norm_lstm",
         {"norm_output_only": True},
@@ -57,7 +55,6 @@ CASES = {
     "lstm mean": ("lstm", {"time_major": True}, "lengths projection mean"),
     "gru after": ("gru", {}, "lengths dropout"),
     "gru after zoneout": ("gru", {"gate_order": "urc"}, "mask lengths zoneout"),
-    "gru after resets": ("gru", {"time_major": True}, "resets lengths mean"),
     "gru before resets": (
         "gru",
         {"reset_after": False, "go_backwards": True},

@@ -203,8 +203,12 @@ def test_recompute_of_several_spans_changes_no_bit(tfb, name, order, span, share
         assert compare.bits(got[key]) == compare.bits(value), key
 
 
-@pytest.mark.parametrize("mode", run_modes.TRACED)
-@plain_functions
+# XLA makes a program for each: of every cell one.
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [(name, "graph") for name in PLAIN]
+    + [(name, "jit") for name in ("lstm", "gru-after-urc", "gru-before", "layer-norm-lstm")],
+)
 def test_one_graph_for_all_resets(tfb, name, mode):
     """Shapes are unknown to the graph where it is not XLA's; the bits are those of eager calls."""
     function, dims = PLAIN[name], (6, 3, 4, 5)
@@ -238,7 +242,9 @@ def test_one_graph_for_all_resets(tfb, name, mode):
 @pytest.mark.parametrize(
     ("name", "mode", "wrong"),
     covering.pairwise(
-        PLAIN, run_modes.MODES, [(5, 3), (6, 4), (6,), (6, 3, 1), "float32", "int32"]
+        ("lstm", "gru-after", "gru-before", "layer-norm-gru"),
+        run_modes.MODES,
+        [(5, 3), (6, 4), (6,), (6, 3, 1), "float32", "int32"],
     ),
 )
 def test_wrong_resets_are_refused(tfb, name, mode, wrong):
