@@ -271,6 +271,11 @@ def _changes_back(parts: list[keras.Layer]) -> list[_Change]:
                 f"unfuse_model: layer {layer.name!r} has {', '.join(extras)}, which "
                 f"keras.layers.{plain.__name__} does not have"
             )
+        if vars(layer).get("_uses_resets"):
+            raise ValueError(
+                f"unfuse_model: layer {layer.name!r} is called with resets, which "
+                f"keras.layers.{plain.__name__} does not have"
+            )
         changes.append(_Change(layer, plain))
     return changes
 

@@ -221,7 +221,7 @@ def _array(number: int, sequence: Any) -> np.ndarray:
         ) from error
     if array.dtype == object:
         raise TypeError(
-            f"pack_sequences: sequence {number} must be an array of numbers or of text, got one "
+            f"pack_sequences: sequence {number} must be an array of numbers, got one "
             "of Python objects"
         )
     return array
@@ -254,6 +254,13 @@ def _check_fit(index: np.ndarray, lengths: np.ndarray, steps: int) -> None:
             f"{index[first, 2]} in index"
         )
     _check_bounds("pack_sequences", index, None, steps)
+    used = index[index[:, 2] > 0]
+    row, start, length = used[np.lexsort((used[:, 1], used[:, 0]))].T
+    overlaps = (row[1:] == row[:-1]) & (start[1:] < start[:-1] + length[:-1])
+    if overlaps.any():
+        raise ValueError(
+            f"pack_sequences: sequences overlap in row {row[1:][overlaps][0]} of index"
+        )
 
 
 def _check_within(shape: Any, index: np.ndarray) -> None:

@@ -223,7 +223,13 @@ def test_forward_over_backward(tfb, case):
 
 
 @pytest.mark.parametrize(
-    "case, other", [("lstm all", "lstm"), ("gru before", "gru before products")]
+    "case, other",
+    [
+        ("lstm all", "lstm"),
+        ("lstm resets all", "lstm"),
+        ("gru before", "gru before products"),
+        ("layer norm gru resets", "layer norm gru"),
+    ],
 )
 def test_forward_mode_where_ranks_are_unknown(tfb, case, other, monkeypatch):
     """As they are in gradients that TensorFlow traces for more than some 30 shapes of an op.
@@ -236,7 +242,7 @@ def test_forward_mode_where_ranks_are_unknown(tfb, case, other, monkeypatch):
         sequence_walk, "as_given", lambda t, *more: asked.append(t.shape.rank) or as_given(t, *more)
     )
     full = make(case, time_major=True)
-    left_out = ("mask", "recurrent_dropout_factors")
+    left_out = ("mask", "resets", "lengths", "zoneout_h", "zoneout_c", "recurrent_dropout_factors")
     options = {k: v for k, v in full.options.items() if k not in left_out}
     for call in (full, make(other, **options)):
         _check_forward_over_backward(tfb, call)

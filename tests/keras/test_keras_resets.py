@@ -264,9 +264,11 @@ def test_bidirectional_and_keras_layers_refuse_resets(tfb):
     for layer in (both, keras.layers.GRU(UNITS)):
         with pytest.raises(TypeError, match="resets"):
             layer(X, resets=RESETS)
-    model = tfb.unfuse_model(_of_words(layers.GRU(UNITS)))
-    with pytest.raises(TypeError, match="resets"):
-        model([np.ones((BATCH, STEPS), "int32"), RESETS])
+    model = _of_words(layers.GRU(UNITS))
+    for copy in (False, True):
+        with pytest.raises(ValueError, match=r"unfuse_model: layer .* is called with resets"):
+            tfb.unfuse_model(model, copy=copy)
+    model([np.ones((BATCH, STEPS), "int32"), RESETS])
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru before", "layer norm gru"])
@@ -287,3 +289,30 @@ def test_forms_of_resets():
     for form in (tf.constant, tf.Variable, np.ndarray.tolist):
         for mine, expected in zip(layer(X, resets=form(RESETS)), want, strict=True):
             np.testing.assert_array_equal(mine, expected)
+
+
+def _with_resets(layer):
+    x, resets = keras.Input((STEPS, INPUT)), keras.Input((STEPS,), dtype="bool")
+    return keras.Model([x, resets], layer(x, resets=resets))
+
+
+def test_onnx_export_is_refused(tfb, tmp_path):
+    from tf_blockrnn import layers
+
+    model = _with_resets(layers.GRU(UNITS))
+    model([X, RESETS])
+    with pytest.raises(NotImplementedError, match="it has resets") as refused:
+        model.export(tmp_path / "m.onnx", format="onnx", verbose=False)
+    assert "unfuse_model" not in str(refused.value)
+
+
+def test_sessions_say_that_resets_are_theirs_to_give(tfb, tmp_path):
+    from tf_blockrnn import inference, layers
+
+    model = _with_resets(layers.GRU(UNITS, return_sequences=True))
+    model.save(tmp_path / "model.keras")
+    for source in (model, tmp_path / "model.keras"):
+        with pytest.warns(UserWarning, match="give resets= to the session"):
+            session = inference.Session(source)
+        got, _ = session.run(X, resets=RESETS)
+        assert_same(got, model([X, RESETS]))

@@ -414,3 +414,8 @@ def test_wrong_elements_are_named(tfb):
         tfb.pack_dataset(data, 4, window=None)
     with pytest.raises(ValueError, match="window must be above 0, got 0"):
         tfb.pack_dataset(data, 4, window=0)
+
+
+def test_an_index_in_which_sequences_overlap_is_refused(tfb):
+    with pytest.raises(ValueError, match="overlap in row 0 of index"):
+        tfb.pack_sequences([[1, 2], [3, 4]], 4, index=np.array([[0, 0, 2], [0, 1, 2]]))

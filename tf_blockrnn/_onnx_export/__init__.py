@@ -50,9 +50,9 @@ def _handle(graph: Any, node: Any, **_: Any) -> None:
             " tf_blockrnn.unfuse_model(model) puts Keras' own layers in place of the fused ones, "
             "where Keras has such layers, and its result can be exported instead."
         )
+        advised = kind.startswith(_NAMESPACE) and getattr(error, "keras_has_it", True)
         raise _Refusal(
-            f"{kind} (node {name}) cannot be exported to ONNX: {reason}."
-            f"{advice if kind.startswith(_NAMESPACE) else ''}"
+            f"{kind} (node {name}) cannot be exported to ONNX: {reason}.{advice if advised else ''}"
         ) from error
 
 

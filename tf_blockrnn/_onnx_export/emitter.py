@@ -12,7 +12,14 @@ from tf_blockrnn._ops import number_attrs
 
 
 class Unsupported(Exception):
-    """The reason why a node has no equivalent in ONNX."""
+    """The reason why a node has no equivalent in ONNX.
+
+    keras_has_it: whether Keras' own layers compute the same.
+    """
+
+    def __init__(self, reason: str, keras_has_it: bool = True) -> None:
+        super().__init__(reason)
+        self.keras_has_it = keras_has_it
 
 
 class Emitter:

@@ -62,7 +62,9 @@ def _emit(emit: Emitter, cell: Cell, states: list[str], of_steps: list[str]) -> 
     """
     mask, lengths, resets = of_steps
     if emit.is_given(resets):
-        raise Unsupported("it has resets, and ONNX's nodes run each row as one sequence")
+        raise Unsupported(
+            "it has resets, and ONNX's nodes run each row as one sequence", keras_has_it=False
+        )
     if emit.attr("precision") != "float32":
         raise Unsupported(
             f"its weights are frozen in {emit.attr('precision')}; export the model that was frozen"

@@ -35,8 +35,7 @@ _FRAGMENTS = {
           it in time, and no gradient passes. The initial state is that of the piece that is
           processed first, unless a row that is processed forwards begins with a reset; the state
           returned is that after the piece processed last. A masked step keeps the state after the
-          reset. Pieces run side by side, so that a row takes the steps of its longest piece; on a
-          GPU, resets is read on the host (see `pack_sequences`).
+          reset. On a GPU, resets is read on the host. See `pack_sequences`.
         time_major: whether the first dim of x, mask, resets and the outputs is T; it makes no call
           faster.
         go_backwards: whether steps are processed from the last to the first, with lengths from the

@@ -103,6 +103,11 @@ def _composed(cell: Cell, given: Any, attrs: Attrs) -> dict[str, tf.Tensor]:
     """The outputs of the forward op by name, but for span_states, from its inputs."""
     dtype, epsilon = given.x.dtype, attrs["epsilon"]
     order = walks.Order(attrs["time_major"], attrs["go_backwards"])
+    steps = tf.shape(given.x)[:2]
+    given = given._replace(
+        mask=walks.as_given(given.mask, 2, lambda: tf.ones(steps, tf.bool)),
+        resets=walks.as_given(given.resets, 2, lambda: tf.zeros(steps, tf.bool)),
+    )
     walk = walks.Walk(order, given.x, given.mask, given.sequence_lengths, given.resets)
     given = given._make(util.wide(t) if t.dtype.is_floating else t for t in given)
 

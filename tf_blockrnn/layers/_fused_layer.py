@@ -118,6 +118,8 @@ class FusedLayer:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if "tf_keras" in sys.modules:
             _fusing.refuse_legacy_tensors(self, (*args, *kwargs.values()))
+        if kwargs.get("resets") is not None:
+            self._uses_resets = True  # which Keras' own layer could not
         return super().__call__(*args, **kwargs)
 
     def call(self, sequences, initial_state=None, mask=None, training=False, resets=None):

@@ -89,12 +89,12 @@ class _LayerWithResets(_InPlaceOf):
             resets = tf.concat([resets[:, 1:], tf.zeros_like(resets[:, :1])], axis=1)
         # The loop has one tensor of inputs: the resets and the mask are columns of it.
         columns = [resets] if mask is None else [resets, mask]
-        features, cell = x.shape[-1], self.cell
+        count, cell = len(columns), self.cell
 
         def step(inputs, states):
-            is_set = inputs[:, features:] != 0
+            is_set = inputs[:, -count:] != 0
             states = [tf.where(is_set[:, :1], tf.zeros([], s.dtype), s) for s in states]
-            output, new = cell(inputs[:, :features], states, training=training)
+            output, new = cell(inputs[:, :-count], states, training=training)
             new = list(new) if keras.tree.is_nested(new) else [new]
             if mask is not None:
                 # Not by the loop: a masked step carries the states after the reset.

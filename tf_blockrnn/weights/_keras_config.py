@@ -208,11 +208,11 @@ def _call(layer: ConfigLayer, node: Any, layers: Mapping[str, ConfigLayer]) -> C
     if isinstance(node, dict):  # of Keras 3
         given, named = node.get("args", []), node.get("kwargs", {})
         first = given[:1] or [named[name] for name in ("sequences", "inputs") if name in named]
-        keras_2 = False
+        keras_2, resets = False, named.get("resets")
         given, named, masks = without_masks(given, named)
         others = [given[1:], named]
     else:
-        first, keras_2 = node, True
+        first, keras_2, resets = node, True, None
         others = [entry[3] for entry in node if isinstance(entry, list) and len(entry) > 3]
         named = next((one for one in others if isinstance(one, dict)), {})
         given, _, masks = without_masks([], named)
@@ -221,7 +221,8 @@ def _call(layer: ConfigLayer, node: Any, layers: Mapping[str, ConfigLayer]) -> C
     further = tuple(tensor for one in others for tensor in _tensors(one, layers, keras_2))
     training = named.get("training") or any(one is True for one in given[1:2])
     masks = tuple(_tensors(masks, layers, keras_2))
-    return Call(layer, first, first + further, masks, bool(training))
+    resets = tuple(_tensors([resets], layers, keras_2))
+    return Call(layer, first, first + further, masks, bool(training), resets)
 
 
 def _connect(model: ConfigLayer, layers: Sequence[ConfigLayer]) -> None:

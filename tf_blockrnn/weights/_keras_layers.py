@@ -52,8 +52,9 @@ class Call(NamedTuple):
     Args:
       layer: the one that was called.
       first: the tensors in the first argument, which is the sequences of a recurrent layer.
-      inputs: the tensors in all arguments but masks.
+      inputs: the tensors in all arguments but masks and resets.
       masks: the tensors that are masks; Keras 3's objects record those of the layers below too.
+      resets: the tensors that say where sequences begin, of this package's layers.
       training: whether the argument training is True.
     """
 
@@ -62,14 +63,20 @@ class Call(NamedTuple):
     inputs: tuple[Tensor, ...]
     masks: tuple[Tensor, ...] = ()
     training: bool = False
+    resets: tuple[Tensor, ...] = ()
 
 
 def without_masks(
     given: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any], list[Any]]:
-    """The arguments of a call without masks, and those; by position they are Keras 3's third."""
-    others = {name: one for name, one in named.items() if not name.endswith("mask")}
-    masks = [one for name, one in named.items() if name not in others]
+    """The arguments of a call without masks and resets, and the masks.
+
+    By position masks are Keras 3's third.
+    """
+    masks = [one for name, one in named.items() if name.endswith("mask")]
+    others = {
+        name: one for name, one in named.items() if not name.endswith("mask") and name != "resets"
+    }
     return [*given[:2], *given[3:]], others, [*given[2:3], *masks]
 
 
@@ -273,6 +280,11 @@ def notes_of(layers: Iterable[tuple[str, KerasLayer]]) -> tuple[str, ...]:
             notes.append(
                 f"{name}: its initial state is computed by the model or is its input, and is not "
                 "converted"
+            )
+        if any(call.resets for call in layer.calls):
+            notes.append(
+                f"{name}: its resets are an input of the model and not converted: give resets= to "
+                "the session"
             )
         if layer.get("stateful"):
             notes.append(

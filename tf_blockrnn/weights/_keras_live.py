@@ -139,9 +139,10 @@ class LiveLayer(KerasLayer):
             given, named = node.call_args or (), node.call_kwargs or {}
         first = given[:1] or [named[name] for name in ("sequences", "inputs") if name in named]
         training = named.get("training") or any(one is True for one in given[1:2])
+        resets = _tensors(named.get("resets"))
         given, named, masks = without_masks(given, named)
         inputs = (*_tensors(given), *_tensors(named))
-        return Call(self, _tensors(first), inputs, _tensors(masks), bool(training))
+        return Call(self, _tensors(first), inputs, _tensors(masks), bool(training), resets)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
