@@ -221,8 +221,8 @@ def _array(number: int, sequence: Any) -> np.ndarray:
         ) from error
     if array.dtype == object:
         raise TypeError(
-            f"pack_sequences: sequence {number} must be an array of numbers, got one "
-            "of Python objects"
+            f"pack_sequences: sequence {number} must be an array of numbers or of text, "
+            "got one of Python objects"
         )
     return array
 
