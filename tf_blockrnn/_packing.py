@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,12 @@ from tf_blockrnn._types import PackedSequences
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+
+# What to do instead with a symbolic tensor.
+PACK_BEFORE = (
+    "its length is unknown: pack before the tf.function, or use pack_dataset in a tf.data pipeline"
+)
 
 
 def pack_sequences(
@@ -40,10 +46,11 @@ def pack_sequences(
       to a function or layer; `unpack_sequences` takes the outputs and `index`.
 
     Raises:
-      ValueError: there are no sequences, or one is longer than `steps`, is a scalar, or has another
-        dtype or other dims than the first; or `index` is of other lengths, rows or steps.
-      TypeError: a sequence is a symbolic tensor or an array of Python objects, or `steps` is no
-        integer.
+      ValueError: there are no sequences, or one is longer than `steps`, is a scalar or a list of
+        steps of unequal dims, or has another dtype or other dims than the first; or `index` is of
+        other lengths, rows or steps.
+      TypeError: `sequences` cannot be iterated, a sequence is a symbolic tensor or an array of
+        Python objects (a tensor of strings, too), or `steps` is no integer.
 
     Example:
       >>> import numpy as np, tf_blockrnn
@@ -67,7 +74,8 @@ def pack_sequences(
         index = _as_index("pack_sequences", index)
         _check_fit(index, lengths, steps)
     resets, used = resets_and_lengths(index, steps)
-    x = np.zeros([*resets.shape, *arrays[0].shape[1:]], arrays[0].dtype)
+    dtype = np.result_type(*{array.dtype for array in arrays})
+    x = np.zeros([*resets.shape, *arrays[0].shape[1:]], dtype)
     for array, (row, start, length) in zip(arrays, index.tolist(), strict=True):
         x[row, start : start + length] = array
     return PackedSequences(x, resets, used, index)
@@ -88,7 +96,7 @@ def unpack_sequences(
 
     Raises:
       ValueError: `packed` has less than two dims, or fewer rows or steps than `index` names.
-      TypeError: `index` is a symbolic tensor.
+      TypeError: `index` is a symbolic tensor, or `packed` is one of Keras.
 
     Example:
       >>> import numpy as np, tf_blockrnn
@@ -101,7 +109,7 @@ def unpack_sequences(
     tf = sys.modules.get("tensorflow")
     is_tensor = tf is not None and tf.is_tensor(packed)
     if not is_tensor:
-        packed = np.asarray(packed)
+        packed = _as_array("unpack_sequences: packed", packed, "unpack what the model returns")
     _check_within(packed.shape, index)
     if not is_tensor:
         return [packed[row, start : start + length] for row, start, length in index.tolist()]
@@ -180,7 +188,14 @@ def _arrays(sequences: Any) -> list[np.ndarray]:
     """The sequences as arrays of one dtype, with equal dims after the first."""
     if hasattr(sequences, "row_splits"):
         arrays = _of_ragged(sequences)
+    elif isinstance(sequences, (str, bytes, Mapping)) or not isinstance(sequences, Iterable):
+        raise TypeError(
+            "pack_sequences: sequences must be a list of arrays [T, ...] or a tf.RaggedTensor, got "
+            f"a value of type {type(sequences).__name__}"
+        )
     else:
+        if _is_symbolic(sequences):
+            raise TypeError(f"pack_sequences: sequences is a symbolic tensor; {PACK_BEFORE}")
         arrays = [_array(number, sequence) for number, sequence in enumerate(sequences)]
     if not arrays:
         raise ValueError("pack_sequences: there are no sequences, so the shape of x is unknown")
@@ -190,7 +205,8 @@ def _arrays(sequences: Any) -> list[np.ndarray]:
                 f"pack_sequences: sequence {number} must have shape [T, ...], got a scalar"
             )
         for what, got, first in (
-            ("dtype", array.dtype, arrays[0].dtype),
+            # The type alone: texts differ in their longest element.
+            ("dtype", array.dtype.type.__name__, arrays[0].dtype.type.__name__),
             ("dims after the first,", list(array.shape[1:]), list(arrays[0].shape[1:])),
         ):
             if got != first:
@@ -212,13 +228,7 @@ def _of_ragged(ragged: tf.RaggedTensor) -> list[np.ndarray]:
 
 
 def _array(number: int, sequence: Any) -> np.ndarray:
-    try:
-        array = np.asarray(sequence)
-    except NotImplementedError as error:  # of TensorFlow
-        raise TypeError(
-            f"pack_sequences: sequence {number} is a symbolic tensor, whose length is unknown; "
-            "pack before the tf.function, or use pack_dataset in a tf.data pipeline"
-        ) from error
+    array = _as_array(f"pack_sequences: sequence {number}", sequence, PACK_BEFORE)
     if array.dtype == object:
         raise TypeError(
             f"pack_sequences: sequence {number} must be an array of numbers or of text, "
@@ -228,16 +238,31 @@ def _array(number: int, sequence: Any) -> np.ndarray:
 
 
 def _as_index(owner: str, index: Any) -> np.ndarray:
-    try:
-        array = np.asarray(index)
-    except NotImplementedError as error:  # of TensorFlow
-        raise TypeError(f"{owner}: index must be a NumPy array, got a symbolic tensor") from error
+    array = _as_array(f"{owner}: index", index, "pass the NumPy array")
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
         raise ValueError(
             f"{owner}: index must be PackedSequences.index, integers of shape [N, 3], got "
             f"{array.dtype} of shape {list(array.shape)}"
         )
     return array
+
+
+def _as_array(name: str, value: Any, instead: str) -> np.ndarray:
+    """The value as an array; `instead`: what to do with a symbolic tensor."""
+    if _is_symbolic(value):
+        raise TypeError(f"{name} is a symbolic tensor; {instead}")
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # of NumPy
+        raise ValueError(f"{name} must have equal dims in all its parts: {error}") from error
+
+
+def _is_symbolic(value: Any) -> bool:
+    """Whether it is a tensor of a graph or of a Keras model, which has no values."""
+    tf, keras = sys.modules.get("tensorflow"), sys.modules.get("keras")
+    if keras is not None and isinstance(value, keras.KerasTensor):
+        return True
+    return tf is not None and tf.is_symbolic_tensor(value)
 
 
 def _check_fit(index: np.ndarray, lengths: np.ndarray, steps: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -84,7 +85,16 @@ def _fork_server() -> tuple[subprocess.Popen, IO[str]]:
     said = tempfile.TemporaryFile("w+")
     command = [sys.executable, str(TESTS / "helpers" / "fork_server.py")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said}
-    return subprocess.Popen(command, env=environment(), text=True, **pipes), said
+    server = subprocess.Popen(command, env=environment(), text=True, **pipes)
+    # Python does not run what is registered where a worker's process is killed; then the server
+    # reads the end of its input.
+    atexit.register(_end, server, said)
+    return server, said
+
+
+def _end(server: subprocess.Popen, said: IO[str]) -> None:
+    server.communicate()
+    said.close()
 
 
 def _tail(file: IO[str]) -> str:

@@ -6,6 +6,7 @@ import functools
 import itertools
 import re
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -179,6 +180,7 @@ INDEX = np.array([[0, 0, 3], [0, 3, 1]])
             {},
             "sequence 2 must have the dims after the first, [2], as sequence 0 has, got [3]",
         ),
+        ([*SEQUENCES, [[1, 2], [3]]], {}, "sequence 2 must have equal dims in all its parts"),
         (tf.ragged.constant([[[1], [2, 3]]]), {}, "of ragged_rank 1"),
         (SEQUENCES, {"index": INDEX[:1]}, "index is of 1 sequences, but there are 2"),
         (SEQUENCES, {"index": INDEX - [0, 0, 1]}, "sequence 0 has 3 steps, but 2 in index"),
@@ -204,6 +206,23 @@ def test_a_wrong_type_is_named(tfb):
 
     with pytest.raises(TypeError, match="sequence 1 is a symbolic tensor.* pack_dataset"):
         pack(SEQUENCES[1])
+    symbolic = keras.Input([4])
+    with pytest.raises(TypeError, match="^pack_sequences: sequences is a symbolic tensor"):
+        tfb.pack_sequences(symbolic, 4)
+    with pytest.raises(TypeError, match="^pack_sequences: sequence 0 is a symbolic tensor"):
+        tfb.pack_sequences([symbolic], 4)
+    with pytest.raises(TypeError, match="^unpack_sequences: packed is a symbolic tensor"):
+        tfb.unpack_sequences(symbolic, INDEX)
+    for wrong in (None, 3, "text", {"x": SEQUENCES}):
+        message = f"sequences must be a list of .* got a value of type {type(wrong).__name__}"
+        with pytest.raises(TypeError, match=message):
+            tfb.pack_sequences(wrong, 4)
+
+
+def test_texts_have_the_dtype_of_the_longest(tfb):
+    packed = tfb.pack_sequences([["a", "b"], ["long"], ["cd"]], 4)
+    np.testing.assert_array_equal(packed.x, [["a", "b", "long", "cd"]])
+    assert packed.x.dtype == "U4"
 
 
 @pytest.mark.parametrize("given", [np.zeros, tf.zeros], ids=["array", "tensor"])
@@ -258,7 +277,7 @@ def test_unpacked_tensors_of_unknown_shape(tfb):
         for got, want in zip(unpack(packed.x), sequences, strict=True):
             np.testing.assert_array_equal(got, want)
     assert tfb.unpack_sequences(tf.zeros([0, 4]), np.zeros([0, 3], int)) == []
-    with pytest.raises(TypeError, match="index must be a NumPy array, got a symbolic tensor"):
+    with pytest.raises(TypeError, match="index is a symbolic tensor; pass the NumPy array"):
         tf.function(tfb.unpack_sequences)(packed.x, tf.constant(packed.index))
 
 
