@@ -48,7 +48,7 @@ def pack_sequences(
     Raises:
       ValueError: there are no sequences, or one is longer than `steps`, is a scalar or a list of
         steps of unequal dims, or has another dtype or other dims than the first; or `index` is of
-        other lengths, rows or steps.
+        other lengths, or of rows of more steps.
       TypeError: `sequences` cannot be iterated, a sequence is a symbolic tensor or an array of
         Python objects (a tensor of strings, too), or `steps` is no integer.
 
@@ -95,8 +95,10 @@ def unpack_sequences(
       The list of [T_i, ...]: views of an array, or tensors.
 
     Raises:
-      ValueError: `packed` has less than two dims, or fewer rows or steps than `index` names.
-      TypeError: `index` is a symbolic tensor, or `packed` is one of Keras.
+      ValueError: `packed` has less than two dims, or fewer rows or steps than `index` names; an
+        InvalidArgumentError where that is known only when a graph runs.
+      TypeError: `packed` is no array and no dense tensor, or a symbolic one of Keras; or `index` is
+        not an array, or a symbolic tensor.
 
     Example:
       >>> import numpy as np, tf_blockrnn
@@ -106,15 +108,41 @@ def unpack_sequences(
       [10 10] [20 20 20 20] [30 30 30] [40]
     """
     index = _as_index("unpack_sequences", index)
+    if isinstance(packed, tuple) or not {"row_splits", "dense_shape"}.isdisjoint(dir(packed)):
+        raise TypeError(
+            "unpack_sequences: packed must be an array or a dense tensor, got a "
+            f"{type(packed).__name__}; pass x of PackedSequences or the outputs alone"
+        )
     tf = sys.modules.get("tensorflow")
     is_tensor = tf is not None and tf.is_tensor(packed)
     if not is_tensor:
         packed = _as_array("unpack_sequences: packed", packed, "unpack what the model returns")
-    _check_within(packed.shape, index)
-    if not is_tensor:
+    dims = list(packed.shape) if not is_tensor or packed.shape.rank is not None else None
+    _check_within(dims, index)
+    if dims is not None and (not is_tensor or 0 in dims):  # gather_nd refuses elements of size 0
         return [packed[row, start : start + length] for row, start, length in index.tolist()]
+    if not len(index):
+        return []
+    known = dims is not None and None not in dims[:2]
+    indices = places(index) if known else _checked_places(packed, index)
     # One gather of all: a slice for each sequence would have a gradient as large as `packed`.
-    return tf.split(tf.gather_nd(packed, places(index)), index[:, 2]) if len(index) else []
+    return tf.split(tf.gather_nd(packed, indices), index[:, 2])
+
+
+def _checked_places(packed: tf.Tensor, index: np.ndarray) -> tf.Tensor:
+    """`places`, with an error when the graph runs if a tensor has fewer rows or steps.
+
+    A gather under XLA would take others instead, and one on a GPU zeros.
+    """
+    import tensorflow as tf
+
+    row, start, length = index.T
+    needed = [int(row.max()) + 1, int((start + length).max())]
+    found = tf.zeros(tf.shape(packed)[:2], tf.bool)
+    found = tf.strided_slice(found, [0, 0], needed, name="unpack_sequences_packed")
+    found = tf.ensure_shape(found, needed)  # its error names the node before
+    # What nothing reads is pruned, so the indices read it: zeros.
+    return places(index) + tf.cast(tf.reduce_any(found), tf.int32)
 
 
 def positive(argument: str, value: int) -> int:
@@ -122,8 +150,11 @@ def positive(argument: str, value: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        got = f"got a value of type {type(value).__name__}"
-        raise TypeError(f"{argument} must be an integer, {got}") from None
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(
+            f"{argument} must be an integer, got a value of type {type(value).__name__}"
+        )
     if number < 1:
         raise ValueError(f"{argument} must be above 0, got {number}")
     return number
@@ -238,6 +269,8 @@ def _array(number: int, sequence: Any) -> np.ndarray:
 
 
 def _as_index(owner: str, index: Any) -> np.ndarray:
+    if isinstance(index, PackedSequences):
+        raise TypeError(f"{owner}: index must be an array, got a PackedSequences; pass its index")
     array = _as_array(f"{owner}: index", index, "pass the NumPy array")
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
         raise ValueError(
@@ -288,14 +321,13 @@ def _check_fit(index: np.ndarray, lengths: np.ndarray, steps: int) -> None:
         )
 
 
-def _check_within(shape: Any, index: np.ndarray) -> None:
+def _check_within(dims: list[int | None] | None, index: np.ndarray) -> None:
     """Refuses an index of more rows or steps than there are; a tensor's may be unknown."""
-    rank = getattr(shape, "rank", 0) if hasattr(shape, "rank") else len(shape)
-    if rank is None:
+    if dims is None:
         return
-    if rank < 2:
-        raise ValueError(f"unpack_sequences: packed must have shape [B, T, ...], got {list(shape)}")
-    _check_bounds("unpack_sequences", index, shape[0], shape[1])
+    if len(dims) < 2:
+        raise ValueError(f"unpack_sequences: packed must have shape [B, T, ...], got {dims}")
+    _check_bounds("unpack_sequences", index, *dims[:2])
 
 
 def _check_bounds(owner: str, index: np.ndarray, batch: int | None, steps: int | None) -> None:

@@ -106,6 +106,15 @@ def test_resets_that_are_an_input():
     assert_converts(model, sequence(), begins)
 
 
+def test_resets_of_other_steps_are_refused_by_the_interpreter():
+    x, resets = keras.Input((None, INPUT), name="a"), keras.Input((None,), dtype="bool", name="b")
+    model = randomise(keras.Model([x, resets], layers.GRU(UNITS)(x, resets=resets)))
+    content = assert_converts(model, sequence(), np.ones((BATCH, TIME), bool))
+    for steps in (1, TIME - 1, TIME + 1):
+        with pytest.raises(RuntimeError, match="RESHAPE"):
+            call(loaded(content), sequence(), np.ones((BATCH, steps), bool))
+
+
 def test_open_time():
     """The interpreter resizes what the model leaves open."""
     model = keras.Sequential([keras.Input((None, INPUT)), layers.GRU(UNITS)])

@@ -135,7 +135,48 @@ def test_wrong_resets_are_refused(tfb, kind):
     for wrong in ("int32", "float32"):
         with pytest.raises(TypeError, match=f"resets must be of bool, got {wrong}"):
             layer(X, resets=RESETS.astype(wrong))
+    for wrong in ([[True], [True, False]], RESETS.astype(object)):
+        with pytest.raises(TypeError, match="resets must be a tensor, got a value of type"):
+            layer(X, resets=wrong)
+    for wrong in (tf.sparse.from_dense(RESETS), tf.RaggedTensor.from_tensor(RESETS)):
+        with pytest.raises(TypeError, match="resets must be a dense tensor, got .*; pass "):
+            layer(X, resets=wrong)
     layer(X, resets=RESETS)
+
+
+@all_kinds
+def test_wrong_resets_of_a_functional_model_are_refused(tfb, kind):
+    layer, x = make(kind), keras.Input((STEPS, INPUT))
+    declare = r'resets must be of bool, got .*; declare it with keras.Input\(..., dtype="bool"\)'
+    for dtype in (None, "int32"):
+        with pytest.raises(TypeError, match=declare):
+            layer(x, resets=keras.Input((STEPS,), dtype=dtype))
+        with pytest.raises(TypeError, match=declare):
+            layer(x, None, None, False, keras.Input((STEPS,), dtype=dtype))
+    for wrong in ((STEPS - 1,), (STEPS, 1)):
+        with pytest.raises(ValueError, match=r"resets must have shape \[B, T\] = \[None, 8\], got"):
+            layer(x, resets=keras.Input(wrong, dtype="bool"))
+    with pytest.raises(TypeError, match="resets must be a dense tensor"):
+        layer(x, resets=keras.Input((STEPS,), dtype="bool", sparse=True))
+    assert layer(x, resets=keras.Input((None,), dtype="bool")).shape[:2] == (None, STEPS)
+
+
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.xla)])
+@pytest.mark.parametrize("activation", ["tanh", "elu"], ids=["fused", "Keras"])
+def test_resets_of_other_steps_are_refused_when_a_graph_runs(tfb, activation, jit):
+    layer = make("gru", activation=activation)
+    assert layer.fused == (activation == "tanh")
+    call = tf.function(
+        lambda x, resets: layer(x, resets=resets),
+        jit_compile=jit,
+        input_signature=[tf.TensorSpec([None, None, INPUT]), tf.TensorSpec(None, tf.bool)],
+    )
+    compare.assert_close(call(X, RESETS), layer(X, resets=RESETS), 2e-6, "right ones")
+    for wrong in (RESETS[:, :-1], RESETS[:2], RESETS[:1, :1], RESETS[0]):
+        # XLA's own error stands for ours where it removes an assertion.
+        named = "resets|Cannot concatenate|compatible" if jit else "resets"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=named):
+            call(X, wrong)
 
 
 def test_frozen_and_recomputed_layers(tfb):

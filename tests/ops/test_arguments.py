@@ -155,7 +155,8 @@ def test_obeying_leads_to_a_call_that_works(tfb, name, changed):
     given = {key: _made(value) for key, value in changed.items()}
     for _ in range(3):
         try:
-            return call(tfb, name, **given)
+            call(tfb, name, **given)
+            return
         except tf.errors.InvalidArgumentError as error:
             argument, part, sizes = ASKED.search(error.message).groups()
         shape = [2 if size == "?" else int(size) for size in sizes.split(", ")]
@@ -361,6 +362,12 @@ def test_a_list_of_none_is_no_tensor(tfb, name):
     for argument in ("mask", "lengths", "recurrent_dropout_factors", *optional):
         with wrong_type(f"{name}: {argument} must be a tensor, got a value of type list"):
             sequence_call(tfb, name, **{argument: [None, None]})
+    unequal = "Can't convert non-rectangular Python sequence"
+    for argument in ("mask", "resets"):
+        with wrong_type(
+            f"{name}: {argument} must be a tensor, got a value of type list: {unequal}"
+        ):
+            sequence_call(tfb, name, **{argument: [[True], [True, False]]})
 
 
 @sequence_functions

@@ -213,6 +213,21 @@ def test_a_wrong_type_is_named(tfb):
         tfb.pack_sequences([symbolic], 4)
     with pytest.raises(TypeError, match="^unpack_sequences: packed is a symbolic tensor"):
         tfb.unpack_sequences(symbolic, INDEX)
+    packed = tfb.pack_sequences(SEQUENCES, 4)
+    for call in (
+        lambda: tfb.pack_sequences(SEQUENCES, 4, index=packed),
+        lambda: tfb.unpack_sequences(packed.x, packed),
+    ):
+        with pytest.raises(
+            TypeError, match="index must be an array, got a Packed.*; pass its index"
+        ):
+            call()
+    for wrong in (packed, (packed.x, None), tf.ragged.constant([[1]]), tf.sparse.eye(4)):
+        message = f"packed must be an array or a dense tensor, got a {type(wrong).__name__}; pass x"
+        with pytest.raises(TypeError, match=message):
+            tfb.unpack_sequences(wrong, INDEX)
+    with pytest.raises(TypeError, match="steps must be an integer, got a value of type bool"):
+        tfb.pack_sequences(SEQUENCES, True)
     for wrong in (None, 3, "text", {"x": SEQUENCES}):
         message = f"sequences must be a list of .* got a value of type {type(wrong).__name__}"
         with pytest.raises(TypeError, match=message):
@@ -277,8 +292,28 @@ def test_unpacked_tensors_of_unknown_shape(tfb):
         for got, want in zip(unpack(packed.x), sequences, strict=True):
             np.testing.assert_array_equal(got, want)
     assert tfb.unpack_sequences(tf.zeros([0, 4]), np.zeros([0, 3], int)) == []
+    widthless = tfb.unpack_sequences(tf.zeros([1, 4, 0]), INDEX)
+    assert [one.shape for one in widthless] == [(3, 0), (1, 0)]
     with pytest.raises(TypeError, match="index is a symbolic tensor; pass the NumPy array"):
         tf.function(tfb.unpack_sequences)(packed.x, tf.constant(packed.index))
+
+
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.xla)])
+@pytest.mark.parametrize("shape", [None, [None, None], [2, None], [None, 4]], ids=str)
+def test_unpacking_a_tensor_with_less_than_the_index_is_an_error_when_it_runs(tfb, shape, jit):
+    index = np.array([[0, 0, 3], [1, 0, 2]])
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    unpack = tf.function(
+        lambda packed: tfb.unpack_sequences(packed, index),
+        jit_compile=jit,
+        input_signature=[tf.TensorSpec(shape, tf.float32)],
+    )
+    for got, want in zip(unpack(x), [[0, 1, 2], [4, 5]], strict=True):
+        np.testing.assert_array_equal(got, want)
+    for less in (x[:, :2], x[:1]):
+        if tf.TensorShape(shape).is_compatible_with(less.shape):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="unpack_sequences_packed"):
+                unpack(less)
 
 
 @pytest.mark.parametrize("go_backwards", [False, True], ids=["forwards", "backwards"])

@@ -232,23 +232,21 @@ def _flat(parameters: list[_Tensor], call: Mapping[str, Any]) -> Iterator[tuple[
 
 def _no_tensor(given: Mapping[str, Any], has_lengths: bool) -> str | None:
     for name, value in given.items():
-        dense = f"{name} must be a dense tensor, got a {type(value).__name__}"
-        if isinstance(value, tf.SparseTensor):
-            return f"{dense}; pass tf.sparse.to_dense({name})"
-        if isinstance(value, tf.RaggedTensor):
-            lengths = ", with lengths=x.row_lengths()" if has_lengths and name == "x" else ""
-            return f"{dense}; pass {name}.to_tensor(){lengths}"
-        if not tf.is_tensor(value) and not _converts(value):
-            return f"{name} must be a tensor, {_got(value)}"
+        if refused := tensors.not_dense(name, value):
+            is_ragged_x = isinstance(value, tf.RaggedTensor) and has_lengths and name == "x"
+            return f"{refused}, with lengths=x.row_lengths()" if is_ragged_x else refused
+        if not tf.is_tensor(value) and (why := _why_no_tensor(value)) is not None:
+            return f"{name} must be a tensor, {_got(value)}{why}"
     return None
 
 
-def _converts(value: Any, dtype: tf.DType | None = None) -> bool:
+def _why_no_tensor(value: Any, dtype: tf.DType | None = None) -> str | None:
+    """Why a value cannot be converted, where its type does not say it; None if it can be."""
     try:
         tf.convert_to_tensor(value, dtype)
-    except _ERRORS:
-        return False
-    return True
+    except _ERRORS as error:
+        return f": {error}" if isinstance(value, (list, tuple, np.ndarray)) else ""
+    return None
 
 
 def _wrong_type(given: Mapping[str, Any]) -> str | None:
@@ -266,8 +264,8 @@ def _wrong_type(given: Mapping[str, Any]) -> str | None:
         if found != expected:
             return f"{name} must be of type {expected.name}, as {first} is, got {found.name}"
     for name, value in given.items():
-        if not tf.is_tensor(value) and not _converts(value, expected):
-            return f"{name} must be a tensor of type {expected.name}, {_got(value)}"
+        if not tf.is_tensor(value) and (why := _why_no_tensor(value, expected)) is not None:
+            return f"{name} must be a tensor of type {expected.name}, {_got(value)}{why}"
     return None
 
 

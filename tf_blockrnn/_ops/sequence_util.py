@@ -110,7 +110,9 @@ def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DTy
     shape = given.shape  # a tuple if it is a Keras variable's
     found = shape.rank if isinstance(shape, tf.TensorShape) else len(shape)
     if found is None:
-        return tf.ensure_shape(given, [None] * rank)
+        # Its error has the node's name and not the argument's.
+        name = f"{argument.replace(': ', '_')}_must_have_{rank}_dims"
+        return tf.ensure_shape(given, [None] * rank, name=name)
     if found != rank:
         raise _other_rank(argument, shape, rank)
     return given

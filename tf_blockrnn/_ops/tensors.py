@@ -23,6 +23,16 @@ def as_tensor(value: tf.Tensor, dtype: tf.DType | None = None) -> tf.Tensor:
     return tf.convert_to_tensor(value, None if tf.is_tensor(value) else dtype)
 
 
+def not_dense(argument: str, value: object) -> str | None:
+    """What is wrong with a sparse or ragged tensor, and what to pass; None for all else."""
+    dense = f"{argument} must be a dense tensor, got a {type(value).__name__}"
+    if isinstance(value, tf.SparseTensor):
+        return f"{dense}; pass tf.sparse.to_dense({argument})"
+    if isinstance(value, tf.RaggedTensor):
+        return f"{dense}; pass {argument}.to_tensor()"
+    return None
+
+
 def integers(argument: str, value: int | tf.Tensor) -> tf.Tensor:
     """An argument that must be of integers.
 

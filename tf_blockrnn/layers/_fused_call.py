@@ -229,7 +229,12 @@ def fused_or_keras(
         return keras_call(sequences, **options)
     options["mask"] = as_bool(options["mask"], sequences)
     return _resets.call_keras(
-        layer, sequences, resets, reason=why_own_steps(layer, spec), **options
+        layer,
+        sequences,
+        resets,
+        reason=why_own_steps(layer, spec),
+        converted=is_without_ops(),
+        **options,
     )
 
 

@@ -8,7 +8,7 @@ import keras
 
 from tf_blockrnn import _keras_private
 from tf_blockrnn._ops import sequence_util
-from tf_blockrnn.layers import _fused_call, _fusing
+from tf_blockrnn.layers import _fused_call, _fusing, _resets
 from tf_blockrnn.layers._like_keras import by_name
 
 
@@ -118,7 +118,10 @@ class FusedLayer:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if "tf_keras" in sys.modules:
             _fusing.refuse_legacy_tensors(self, (*args, *kwargs.values()))
-        if kwargs.get("resets") is not None:
+        resets = kwargs.get("resets", args[4] if len(args) > 4 else None)
+        if resets is not None:
+            # Keras would convert a symbolic one to its own spec only.
+            _resets.checked(self, args[0] if args else kwargs.get("sequences"), resets)
             self._uses_resets = True  # which Keras' own layer could not
         return super().__call__(*args, **kwargs)
 

@@ -13,23 +13,60 @@ import tensorflow as tf
 from tf_blockrnn._ops import keras_rules, tensors
 
 
-def checked(layer: Any, sequences: Any, resets: Any) -> tf.Tensor:
-    """The resets as the ops take them, bool [B, T].
+def checked(layer: Any, sequences: Any, resets: Any) -> tf.Tensor | keras.KerasTensor:
+    """The resets as the ops take them, bool [B, T]; those of Keras stay symbolic.
 
     Raises:
-      TypeError: they are not bool.
+      TypeError: they are no dense tensor of bool.
       ValueError: they are of another shape than the steps of the sequences.
     """
-    what = f'Layer "{layer.name}": resets'
-    resets = tensors.as_tensor(resets)
-    if resets.dtype != tf.bool:
-        raise TypeError(f"{what} must be of bool, got {resets.dtype.name}")
-    shape = tf.TensorShape(sequences.shape[:2])
-    if not shape.is_compatible_with(resets.shape):
+    what, hint = f'Layer "{layer.name}": resets', ""
+    if isinstance(resets, keras.KerasTensor):
+        dtype, hint = resets.dtype, '; declare it with keras.Input(..., dtype="bool")'
+        if resets.sparse or getattr(resets, "ragged", False):
+            raise TypeError(f"{what} must be a dense tensor, got {resets}")
+    else:
+        if refused := tensors.not_dense("resets", resets):
+            raise TypeError(f'Layer "{layer.name}": {refused}')
+        try:
+            resets = tensors.as_tensor(resets)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"{what} must be a tensor, got a value of type {type(resets).__name__}: {error}"
+            ) from error
+        dtype = resets.dtype.name
+    if dtype != "bool":
+        raise TypeError(f"{what} must be of bool, got {dtype}{hint}")
+    # A list of the sequences and the initial states has no shape.
+    wanted = tf.TensorShape(getattr(sequences, "shape", None))[:2]
+    found = tf.TensorShape(resets.shape)
+    if wanted.rank in (0, 1, None):
+        wanted = tf.TensorShape([None, None])
+    if not wanted.is_compatible_with(found):
         raise ValueError(
-            f"{what} must have shape [B, T] = {shape.as_list()}, got {resets.shape.as_list()}"
+            f"{what} must have shape [B, T] = {wanted.as_list()}, got {found.as_list()}"
         )
     return resets
+
+
+def of_all_steps(
+    layer: Any, sequences: tf.Tensor, resets: tf.Tensor, *, converted: bool
+) -> tf.Tensor:
+    """The resets, with an error when the graph runs if they are not of the sequences' steps.
+
+    Loops of TensorFlow's ops need it. `converted`: the graph is for a converter, which removes
+    assertions; then reshaping is what fails.
+    """
+    if sequences.shape[:2].is_fully_defined() and resets.shape.is_fully_defined():
+        return resets  # as `checked` has seen
+    wanted = tf.shape(sequences)[:2]
+    resets = tf.ensure_shape(resets, [None, None], name="resets_must_have_2_dims")
+    if converted:
+        return tf.reshape(resets, wanted)
+    message = f'Layer "{layer.name}": resets must have shape [B, T], as the sequences have'
+    assertion = tf.debugging.assert_equal(tf.shape(resets), wanted, message)
+    with tf.control_dependencies([assertion] if assertion is not None else []):
+        return tf.identity(resets)
 
 
 def call_keras(
@@ -38,6 +75,7 @@ def call_keras(
     resets: tf.Tensor,
     *,
     reason: str | None,
+    converted: bool,
     initial_state: Any,
     mask: tf.Tensor | None,
     training: Any,
@@ -49,6 +87,7 @@ def call_keras(
       sequences: [B, T, I].
       resets: bool, [B, T].
       reason: why the steps of the layer may not be those of its cell, or None.
+      converted: whether the graph is for a converter, which removes assertions.
       mask: bool, [B, T].
       initial_state, training: as for the layer.
 
@@ -57,6 +96,7 @@ def call_keras(
     """
     if reason:
         raise ValueError(f'Layer "{layer.name}" supports no resets: {reason}.')
+    resets = of_all_steps(layer, sequences, resets, converted=converted)
     return keras.layers.RNN.call(
         _LayerWithResets(layer, resets),
         sequences,
@@ -104,7 +144,7 @@ class _LayerWithResets(_InPlaceOf):
             return output, new
 
         keras_loop = inspect.unwrap(keras.layers.RNN.inner_loop)
-        columns = [tf.cast(column[..., tf.newaxis], x.dtype) for column in columns]
+        columns = [tf.expand_dims(tf.cast(column, x.dtype), -1) for column in columns]
         _, outputs, last = keras_loop(
             _InPlaceOf(self._layer, cell=step, return_sequences=True),
             tf.concat([x, *columns], axis=-1),
