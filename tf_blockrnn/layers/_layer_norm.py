@@ -13,6 +13,22 @@ from tf_blockrnn.layers import _fused_call, _fusing
 from tf_blockrnn.layers._extended_lstm_cell import gate_gemms
 
 
+class Norm(keras.layers.LayerNormalization):
+    """Keras' layer normalisation of the last axis, with derivatives of every order.
+
+    Keras' own takes the variance from `tf.nn.moments`, which stops the gradient of the mean: that
+    is 0 in a first derivative, and not in a second one.
+    """
+
+    def call(self, inputs):
+        # As in Keras, in float32 at least, and in its order.
+        x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
+        mean = ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(x - mean), axis=-1, keepdims=True)
+        factor = ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, x.dtype)
+        return ops.cast(x * factor + (ops.cast(self.beta, x.dtype) - mean * factor), inputs.dtype)
+
+
 class NormalizedCell:
     """Mixin over a Keras cell that has norms, each with a gamma and a beta."""
 
@@ -45,7 +61,7 @@ class NormalizedCell:
         self.norm_gamma_initializer = keras.initializers.get(norm_gamma_initializer)
         self.norm_beta_initializer = keras.initializers.get(norm_beta_initializer)
         for name in self._NORMS:
-            norm = keras.layers.LayerNormalization(
+            norm = Norm(
                 epsilon=self.norm_epsilon,
                 # Of their own: an initializer may not be used twice.
                 gamma_initializer=_copied(self.norm_gamma_initializer),
