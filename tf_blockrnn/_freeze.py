@@ -14,6 +14,7 @@ from tf_blockrnn._ops import frozen
 from tf_blockrnn.layers import _fused_call
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer
+from tf_blockrnn.layers._layer_norm import NormalizedCell
 
 _PRECISIONS = ("float32", "bfloat16", "int8")
 # Terms of which int32 holds any sum.
@@ -80,7 +81,7 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
             chosen.append(layer)
         elif isinstance(layer, FusedLayer):
             left.append(f"{layer.name} ({layer.why_not_fused})")
-        elif isinstance(layer, FusedCell):
+        elif isinstance(layer, (FusedCell, NormalizedCell)):
             left.append(f"{layer.name} ({_CELL})")
     for layer in chosen:
         _check_precision(layer, precision)

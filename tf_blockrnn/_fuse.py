@@ -22,6 +22,7 @@ from tf_blockrnn._copy_model import copy_model
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer
+from tf_blockrnn.layers._layer_norm import NormalizedCell
 
 _LAYERS = ("GRU", "LSTM", "SimpleRNN")
 _CELLS = ("GRUCell", "LSTMCell", "SimpleRNNCell")
@@ -234,7 +235,7 @@ def why_not_changed(layer: keras.Layer) -> str | None:
 
 
 def _why_custom(layer: keras.Layer) -> str | None:
-    if isinstance(layer, (FusedLayer, FusedCell)):
+    if isinstance(layer, (FusedLayer, FusedCell, NormalizedCell)):
         return None  # It reports the reason itself where it does not use the op.
     return f"{type(layer).__name__} is a custom subclass"
 

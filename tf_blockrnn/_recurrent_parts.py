@@ -14,11 +14,11 @@ from tf_blockrnn import _fuse, _keras_private
 from tf_blockrnn.layers import _cell_loop, _fused_call, _fusing, gru, lstm, simple_rnn
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer
+from tf_blockrnn.layers._layer_norm import NormalizedCell
 
 _SPECS = (gru.SPEC, lstm.SPEC, simple_rnn.SPEC)
 _PACKAGES = ("keras", "tf_keras", "tf_blockrnn")
 _SWITCHED_OFF = "tf_blockrnn.enable_keras() is off"
-_BY_STEPS = "Keras' operations compute the cell, step by step"
 
 
 class Judged(NamedTuple):
@@ -143,6 +143,8 @@ class Keras3(Library):
             return self._by_switch(layer, spec, reason, _or_fuse_model([layer]))
         if isinstance(layer, keras.layers.RNN):
             return self._loop(layer)
+        if isinstance(layer, NormalizedCell):
+            return _not_fused(layer.why_not_fused)
         return self._by_hand(layer) if _cell_loop.spec_of(layer) else _no_op(layer)
 
     def stepped(self, layer: Any) -> list[Any]:
@@ -152,14 +154,13 @@ class Keras3(Library):
         return [cell for cell in cells if isinstance(cell, FusedCell) and cell.fused]
 
     def _by_hand(self, cell: Any) -> Judged:
-        """Of a cell that no layer holds, which Keras' operations compute."""
+        """Of a cell of Keras that no layer holds."""
         reason = _cell_loop.why_no_op(cell)
         if reason:
             return _not_fused(reason)
-        is_keras = _package(type(cell)) == "keras"
-        switch = " and tf_blockrnn.enable_keras()" if is_keras and not self.enabled else ""
+        switch = "" if self.enabled else " and tf_blockrnn.enable_keras()"
         change = f"keras.layers.RNN({type(cell).__name__}){switch}"
-        return _not_fused(_fusing.Reason(_BY_STEPS, change + _or_fuse_model([cell])))
+        return _not_fused(_fusing.Reason(_fusing.BY_STEPS, change + _or_fuse_model([cell])))
 
     def _loop(self, layer: Any) -> Judged:
         """Of a `keras.layers.RNN`, whose loop is one op for each cell unless there is a reason."""
@@ -221,7 +222,7 @@ class TFKeras(Library):
         name = type(cells[0]).__name__
         change = f"tf_keras.layers.{name.removesuffix('Cell')} in place of RNN({name})"
         switch = "" if self.enabled else " and tf_blockrnn.enable_keras()"
-        return _not_fused(_fusing.Reason(_BY_STEPS, change + switch))
+        return _not_fused(_fusing.Reason(_fusing.BY_STEPS, change + switch))
 
 
 def _package(cls: type) -> str:

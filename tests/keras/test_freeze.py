@@ -290,6 +290,9 @@ def test_layers_that_cannot_be_frozen_are_reported():
             keras.Input((None, INPUT)),
             keras.layers.LSTM(4, activation="relu", return_sequences=True, name="own"),
             keras.layers.RNN(keras.layers.GRUCell(4, name="cell"), return_sequences=True),
+            keras.layers.RNN(
+                tf_blockrnn.layers.LayerNormGRUCell(4, name="norm"), return_sequences=True
+            ),
             keras.layers.GRU(4, return_sequences=True),
             keras.layers.GRU(4),
         ]
@@ -298,9 +301,10 @@ def test_layers_that_cannot_be_frozen_are_reported():
         UserWarning, match=r"freeze did not freeze: own \(activation is relu"
     ) as seen:
         frozen = tf_blockrnn.freeze(model)
-    assert "cell (it is a cell" in str(seen[0].message)
+    for name in ("cell", "norm"):
+        assert f"{name} (it is a cell" in str(seen[0].message)
     np.testing.assert_allclose(frozen(_x(2, 3)), model(_x(2, 3)), atol=1e-6)
-    assert "_frozen" in vars(frozen.layers[2])
+    assert "_frozen" in vars(frozen.layers[3])
 
 
 def test_malformed_arguments():

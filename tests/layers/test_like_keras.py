@@ -54,7 +54,10 @@ IN_USE = {
 # For such an argument how it refuses values, which ones, and those of another type.
 _NAN, _INFINITY = float("nan"), float("inf")
 _RATE = ("must be a rate in 0..1, got", (-0.1, 1.5, _NAN), ("0.1", None, True))
+_FLAG = ("must be a bool, got", (), ("False", None, 1))
 REFUSED = {
+    "use_peephole": _FLAG,
+    "norm_output_only": _FLAG,
     "zoneout_h": _RATE,
     "zoneout_c": _RATE,
     "cell_clip": ("must be a number above 0, or None; got", (0.0, -1.0, _NAN), ("1",)),
@@ -177,8 +180,11 @@ def test_values_that_are_refused(name):
         words, values, types = REFUSED[argument]
         for error, wrong in ((ValueError, values), (TypeError, types)):
             for value in wrong:
-                with pytest.raises(error, match=f"{argument} {words}.*{value!r}"):
+                with pytest.raises(error, match=f"^{name}: {argument} {words}.*{value!r}"):
                     our_class(name)(UNITS, **{argument: value})
+    if name in ("GRU", "GRUCell", "LayerNormGRUCell"):
+        with pytest.raises(TypeError, match=f"^{name}: reset_after must be a bool, got 'x'"):
+            our_class(name)(UNITS, reset_after="x")
 
 
 @pytest.mark.parametrize("argument", ["use_peephole", "zoneout_h"])
@@ -248,5 +254,11 @@ def test_subclasses_with_a_constructor_of_their_own(name):
 def test_docstrings_have_every_argument(name):
     text = our_class(name).__doc__
     assert "{" not in text
+    cell = name.removesuffix("Cell")
+    assert ("zoneout" in text) == ("zoneout_h" in OWN[cell])
+    if cell != name:
+        first = list(inspect.signature(keras_class(name).call).parameters)[1:3]
+        assert list(inspect.signature(our_class(name).call).parameters)[1:3] == first
+        assert f"  {first[0]}: `[batch, features]`" in text
     for argument in own_arguments(name):
         assert f"{argument}:" in text or f"{argument}, " in text, argument

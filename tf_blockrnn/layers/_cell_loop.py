@@ -22,6 +22,7 @@ import tensorflow as tf
 from tf_blockrnn._ops import keras_rules, tensors, xla
 from tf_blockrnn.layers import _fused_call, _fusing
 from tf_blockrnn.layers._fused_call import LayerSpec
+from tf_blockrnn.layers._fused_cell import FusedCell
 
 # Whether loops over Keras' own cells run on the ops too; `enable_keras` sets it.
 keras_cells = False
@@ -149,7 +150,7 @@ def _fused_or_keras(keras_loop: Callable) -> Callable:
 def _is_asked_for(layer: Any) -> bool:
     """Whether one of the cells is to run on an op, and has not warned already that it does not."""
     return any(
-        keras_cells if type(cell) in _KERAS_CALLS else getattr(cell, "fused", True)
+        keras_cells if type(cell) in _KERAS_CALLS else not isinstance(cell, FusedCell) or cell.fused
         for cell in cells_of(layer)
         if spec_of(cell) is not None
     )

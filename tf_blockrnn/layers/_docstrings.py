@@ -1,7 +1,8 @@
 """Parts of docstrings that several layers and cells share.
 
 A docstring names a part in braces, on a line of its own; `like_keras` puts the part there when the
-class is defined. In the parts, {keras} is the name of Keras' class, and {output} the width of h.
+class is defined. In the parts, {keras} is the name of Keras' class, {output} the width of h,
+{inputs} the first argument of a cell's call, and {training} what depends on `training`.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ Call arguments:
   sequences: `[batch, steps, features]`.
   initial_state: `[batch, units]`, or a list of this one tensor; zeros when None.
   mask: `[batch, steps]`, False where a step is skipped; None skips no step.
-  training: whether to apply dropout and to draw zoneout, if the cell has them.
+  training: whether to apply {training}.
   resets: bool, `[batch, steps]`, True where a new sequence begins: the state before that step is
     zero, or with `go_backwards` that before the step which precedes it in time. See
     `tf_blockrnn.pack_sequences`. None: rows are whole sequences. Another type is a TypeError.
@@ -110,7 +111,7 @@ Call arguments:
   initial_state: a list of h, `[batch, {output}]`, and c, `[batch, units]`; zeros
     when None.
   mask: `[batch, steps]`, False where a step is skipped; None skips no step.
-  training: whether to apply dropout and to draw zoneout, if the cell has them.
+  training: whether to apply {training}.
   resets: bool, `[batch, steps]`, True where a new sequence begins: the state before that step is
     zero, or with `go_backwards` that before the step which precedes it in time. See
     `tf_blockrnn.pack_sequences`. None: rows are whole sequences. Another type is a TypeError.
@@ -122,18 +123,18 @@ Returns:
   float32 or float64.""",
     "cell_call": """\
 Call arguments:
-  inputs: `[batch, features]`.
+  {inputs}: `[batch, features]`.
   states: `[batch, units]`, or a list of this one tensor.
-  training: whether to apply dropout and to draw zoneout, if the cell has them.
+  training: whether to apply {training}.
 
 Returns:
   The output h, `[batch, units]`, and the new state, in a list if `states` is one. Both
   have the cell's compute dtype: float16, bfloat16, float32 or float64.""",
     "lstm_cell_call": """\
 Call arguments:
-  inputs: `[batch, features]`.
+  {inputs}: `[batch, features]`.
   states: h, `[batch, {output}]`, and c, `[batch, units]`.
-  training: whether to apply dropout and to draw zoneout, if the cell has them.
+  training: whether to apply {training}.
 
 Returns:
   The output h, `[batch, {output}]`, and the new states `[h, c]`, in the cell's compute dtype:

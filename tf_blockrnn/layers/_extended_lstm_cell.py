@@ -11,13 +11,28 @@ from tf_blockrnn.layers import _fusing, _zoneout
 _GATES = 4
 
 
-def _check_positive(name: str, value: float | None, kind: type, kind_name: str) -> None:
+def check_own(
+    owner: Any, use_peephole: bool, cell_clip: float | None, projection: int | None
+) -> None:
+    """Checks arguments of the constructor of a cell or of its layer.
+
+    Raises:
+      TypeError: one is of a wrong type.
+      ValueError: cell_clip or projection is not above 0.
+    """
+    _fusing.check_flag(owner, "use_peephole", use_peephole)
+    _check_positive(owner, "cell_clip", cell_clip, numbers.Real, "a number")
+    _check_positive(owner, "projection", projection, numbers.Integral, "an integer")
+
+
+def _check_positive(owner: Any, name: str, value: float | None, kind: type, kind_name: str) -> None:
     if value is None:
         return
     is_kind = isinstance(value, kind) and not isinstance(value, bool)
     if not is_kind or not value > 0:  # nor a NaN
         error = ValueError if is_kind else TypeError
-        raise error(f"{name} must be {kind_name} above 0, or None; got {value!r}.")
+        what = f"{type(owner).__name__}: {name}"
+        raise error(f"{what} must be {kind_name} above 0, or None; got {value!r}.")
 
 
 class ExtendedLSTMCell(keras.layers.LSTMCell):
@@ -57,8 +72,7 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
     ):
         zoneout_h = _zoneout.rate(self, "zoneout_h", zoneout_h)
         zoneout_c = _zoneout.rate(self, "zoneout_c", zoneout_c)
-        _check_positive("cell_clip", cell_clip, numbers.Real, "a number")
-        _check_positive("projection", projection, numbers.Integral, "an integer")
+        check_own(self, use_peephole, cell_clip, projection)
         super().__init__(*args, **kwargs)
         self.use_peephole = bool(use_peephole)
         self.cell_clip = None if cell_clip is None else float(cell_clip)

@@ -137,16 +137,18 @@ def keras_raises(layer: Any, sequences: Any) -> bool:
 
 
 def check_dense(layer: Any, sequences: Any) -> None:
-    """Refuses ragged inputs.
+    """Refuses ragged inputs, and others than real numbers.
 
     Raises:
-      ValueError: the sequences are a RaggedTensor.
+      ValueError: the sequences are a RaggedTensor, or of strings or complex numbers.
     """
     if isinstance(sequences, tf.RaggedTensor):
         raise ValueError(
             f'Layer "{layer.name}" takes a dense tensor, got a RaggedTensor. Pass x.to_tensor(), '
             "with mask=tf.sequence_mask(x.row_lengths()) to skip the padding."
         )
+    if isinstance(sequences, tf.Tensor):
+        _fusing.check_real(sequences.dtype)
 
 
 def check_not_training(layer: Any, training: Any) -> None:

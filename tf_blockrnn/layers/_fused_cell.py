@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_blockrnn import _keras_private
 from tf_blockrnn._ops import tensors, xla
-from tf_blockrnn.layers import _dropout, _fused_call, _fusing, _zoneout
+from tf_blockrnn.layers import _cell_arguments, _dropout, _fused_call, _fusing, _zoneout
 
 
 class FusedCell:
@@ -43,13 +43,12 @@ class FusedCell:
     supports_jit = _keras_private.supports_jit(lambda cell: cell.fused)
 
     def call(self, inputs, states, training=False):
-        if _fused_call.is_without_ops() or not self.fused or xla.why_not_here():
-            return super().call(inputs, states, training=training)
+        states, in_list = _cell_arguments.checked(self, inputs, states)
+        if not self._runs_op(inputs):
+            return super().call(inputs, states if in_list else states[0], training=training)
         inputs = tensors.as_tensor(inputs)
-        if inputs.shape.rank not in (None, 2):  # some cells accept it, the others have an error
-            return super().call(inputs, states, training=training)
-        nested = isinstance(states, (list, tuple))
-        states = [tensors.as_tensor(state) for state in (states if nested else [states])]
+        states = [tensors.as_tensor(state) for state in states]
+        _cell_arguments.check_shapes(self, inputs, states, in_list)
         states = [_fusing.in_dtype(state, self.compute_dtype) for state in states]
         x = _fusing.in_dtype(inputs, self.compute_dtype)
         dropped = self._drop(x, states[0], training)
@@ -57,7 +56,16 @@ class FusedCell:
         options = _fused_call.op_options(dropped.state_factors, zoneout, time_major=True)
         x = tf.expand_dims(dropped.x, 0)  # [1, B, I]: one step
         _, states = self._SPEC.run_op(self, x, dropped.w_x, states, options)
-        return states[0], states if nested else states[0]
+        return states[0], states if in_list else states[0]
+
+    def _runs_op(self, inputs: Any) -> bool:
+        """Whether the op computes a step of these inputs; Keras' operations compute the others."""
+        if _fused_call.is_without_ops() or not self.fused or xla.why_not_here():
+            return False
+        # Of sparse inputs the ops have no GEMM. Another rank some of Keras' cells accept, and the
+        # others have an error.
+        is_sparse = isinstance(inputs, tf.SparseTensor)
+        return not is_sparse and tensors.as_tensor(inputs).shape.rank in (None, 2)
 
     def _drop(self, x: tf.Tensor, h_prev: tf.Tensor, training: Any) -> _dropout.Dropped:
         """What the op reads after the dropouts; x is [B, I]."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import _keras_private
@@ -18,6 +19,9 @@ RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
 GATED = {"activation": TANH, "recurrent_activation": SIGMOID}
 # As Keras accepts it: an object, a name or a config.
 Initializer = str | dict | Callable | None
+
+# Of a cell by itself.
+BY_STEPS = "Keras' operations compute the cell, step by step"
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -136,16 +140,36 @@ def warn_once(owner: Any, reason: str, stacklevel: int) -> None:
     )
 
 
-def in_dtype(tensor: Any, dtype: str) -> Any:
-    """The tensor in the given type.
+def check_flag(owner: Any, argument: str, given: bool) -> None:
+    """Checks an argument of a constructor.
 
     Raises:
-      ValueError: it is complex; tf.cast would drop the imaginary part.
+      TypeError: it is not a bool.
     """
+    if not isinstance(given, (bool, np.bool_)):
+        raise TypeError(f"{type(owner).__name__}: {argument} must be a bool, got {given!r}")
+
+
+def is_real(dtype: tf.DType) -> bool:
+    """Whether values of a type can be cast to a layer's."""
+    return dtype.is_floating or dtype.is_integer or dtype.is_bool
+
+
+def check_real(dtype: tf.DType) -> None:
+    """Refuses inputs and states of another type.
+
+    Raises:
+      ValueError: values of the type are strings or complex: tf.cast would drop the imaginary part.
+    """
+    if not is_real(dtype):
+        raise ValueError(f"Inputs and states must be real numbers, got {dtype.name}.")
+
+
+def in_dtype(tensor: Any, dtype: str) -> Any:
+    """The tensor in the given type; raises as `check_real` does."""
     if tensor.dtype.name == dtype:
         return tensor
-    if tensor.dtype.is_complex:
-        raise ValueError(f"Inputs and states must be real numbers, got {tensor.dtype.name}.")
+    check_real(tensor.dtype)
     return tf.cast(tensor, dtype)
 
 

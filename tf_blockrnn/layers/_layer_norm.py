@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from tf_blockrnn import _keras_private
-from tf_blockrnn.layers import _fused_call, _fusing
+from tf_blockrnn.layers import _cell_arguments, _cell_loop, _fused_call, _fusing
 from tf_blockrnn.layers._extended_lstm_cell import gate_gemms
 
 
@@ -27,6 +27,14 @@ class Norm(keras.layers.LayerNormalization):
         variance = ops.mean(ops.square(x - mean), axis=-1, keepdims=True)
         factor = ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, x.dtype)
         return ops.cast(x * factor + (ops.cast(self.beta, x.dtype) - mean * factor), inputs.dtype)
+
+
+def _check_epsilon(owner: Any, given: float) -> None:
+    what = f"{type(owner).__name__}: norm_epsilon must be a"
+    if isinstance(given, bool) or not isinstance(given, numbers.Real):
+        raise TypeError(f"{what} number, got {given!r}.")
+    if not 0 < given < math.inf:  # nor a NaN
+        raise ValueError(f"{what} finite number above 0, got {given!r}.")
 
 
 class NormalizedCell:
@@ -52,10 +60,7 @@ class NormalizedCell:
         norm_epsilon: float = 1e-3,
         **kwargs: Any,
     ):
-        if isinstance(norm_epsilon, bool) or not isinstance(norm_epsilon, numbers.Real):
-            raise TypeError(f"norm_epsilon must be a number, got {norm_epsilon!r}.")
-        if not 0 < norm_epsilon < math.inf:  # nor a NaN
-            raise ValueError(f"norm_epsilon must be a finite number above 0, got {norm_epsilon!r}.")
+        _check_epsilon(self, norm_epsilon)
         super().__init__(*args, **kwargs)
         self.norm_epsilon = float(norm_epsilon)
         self.norm_gamma_initializer = keras.initializers.get(norm_gamma_initializer)
@@ -79,6 +84,24 @@ class NormalizedCell:
 
     def get_config(self):
         return {**super().get_config(), **self.norm_config()}
+
+    @property
+    def fused(self) -> bool:
+        """Whether this cell runs on a fused op when it is called by hand: it does not."""
+        return False
+
+    @property
+    def why_not_fused(self) -> str:
+        """The reason why it does not, or why a loop over it does not either."""
+        change = f"keras.layers.RNN({type(self).__name__})"
+        return _cell_loop.why_no_op(self) or _fusing.Reason(_fusing.BY_STEPS, change)
+
+    def _checked(self, inputs: Any, states: Any) -> tuple[list[Any], bool]:
+        """The states in the compute dtype, and whether the cell returns them in a list."""
+        states, in_list = _cell_arguments.checked(self, inputs, states)
+        states = [ops.cast(state, self.compute_dtype) for state in states]
+        _cell_arguments.check_shapes(self, inputs, states, in_list)
+        return states, in_list
 
     def _normalized_sums(self, inputs: Any, h_prev: Any, training: bool) -> tuple:
         """kernel_norm(x W) and recurrent_norm(h_prev R), with the dropouts of training."""
@@ -127,6 +150,7 @@ class NormalizedLayer:
         recompute: bool | int = False,
         **kwargs: Any,
     ):
+        _check_epsilon(self, norm_epsilon)
         own = {
             "norm_gamma_initializer": norm_gamma_initializer,
             "norm_beta_initializer": norm_beta_initializer,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import keras
 
 from tf_blockrnn import _keras_private
-from tf_blockrnn.layers import _docstrings, _fusing
+from tf_blockrnn.layers import _docstrings, _fusing, _layer_norm
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -53,7 +53,9 @@ def like_keras(keras_class: type, without: tuple[str, ...] = ()) -> Callable[[_C
                 if name in kwargs:
                     raise TypeError(f"{cls.__name__} has no argument {name!r}.")
             init(self, *args, **kwargs)
-            reason = getattr(self, "why_not_fused", None)
+            # Of a cell with norms the loop warns, which may be fused though the cell is not.
+            is_normalized = isinstance(self, _layer_norm.NormalizedCell)
+            reason = None if is_normalized else getattr(self, "why_not_fused", None)
             if reason:
                 _fusing.warn_once(self, reason, stacklevel=2)
 
@@ -65,8 +67,17 @@ def like_keras(keras_class: type, without: tuple[str, ...] = ()) -> Callable[[_C
         )
         cls.__init__ = constructor
         if cls.__doc__:  # not under python -OO
-            width = "projection or units" if "projection" in _parameters(constructor) else "units"
-            cls.__doc__ = _docstrings.filled(cls.__doc__, keras=keras_class.__name__, output=width)
+            arguments = _parameters(constructor)
+            has_zoneout = "zoneout_h" in arguments
+            cls.__doc__ = _docstrings.filled(
+                cls.__doc__,
+                keras=keras_class.__name__,
+                inputs=list(_parameters(cls.call))[1],
+                output="projection or units" if "projection" in arguments else "units",
+                training="dropout and to draw zoneout, if the cell has them"
+                if has_zoneout
+                else "dropout, if the cell has it",
+            )
         return keras.saving.register_keras_serializable(package="tf_blockrnn")(cls)
 
     return made

@@ -92,5 +92,6 @@ class GRU(FusedLayer, keras.layers.GRU):
     ):
         own = _zoneout.in_use(self, zoneout_h=zoneout_h)
         self._construct(args, kwargs, own, recompute)
+        _fusing.check_flag(self, "reset_after", self.cell.reset_after)
 
     zoneout_h = of_cell("zoneout_h", 0.0)

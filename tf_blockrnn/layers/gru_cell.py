@@ -1,7 +1,10 @@
 """A Keras GRU cell on the ops GRUAfterSequence and GRUSequence."""
 
+from typing import Any
+
 import keras
 
+from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._extended_gru_cell import ExtendedGRUCell
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._like_keras import like_keras
@@ -41,3 +44,7 @@ class GRUCell(FusedCell, ExtendedGRUCell):
     """
 
     _SPEC = SPEC
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        _fusing.check_flag(self, "reset_after", self.reset_after)

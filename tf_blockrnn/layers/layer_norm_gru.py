@@ -48,12 +48,12 @@ class LayerNormGRUCell(_layer_norm.NormalizedCell, keras.layers.GRUCell):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        _fusing.check_flag(self, "reset_after", self.reset_after)
         if not self.reset_after:
             raise ValueError(f"{type(self).__name__}: reset_after must be True, got False.")
 
     def call(self, inputs, states, training=False):
-        in_list = isinstance(states, (list, tuple))
-        h_prev = states[0] if in_list else states
+        (h_prev,), in_list = self._checked(inputs, states)
         of_x, of_h = self._normalized_sums(inputs, h_prev, training)
         if self.bias is not None:
             of_x, of_h = of_x + self.bias[0], of_h + self.bias[1]

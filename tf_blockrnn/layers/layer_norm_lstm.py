@@ -50,11 +50,12 @@ class LayerNormLSTMCell(_layer_norm.NormalizedCell, keras.layers.LSTMCell):
     _NORMS = ("kernel_norm", "recurrent_norm", "state_norm")
 
     def __init__(self, *args: Any, norm_output_only: bool = False, **kwargs: Any):
+        _fusing.check_flag(self, "norm_output_only", norm_output_only)
         super().__init__(*args, **kwargs)
         self.norm_output_only = bool(norm_output_only)
 
     def call(self, inputs, states, training=False):
-        h_prev, c_prev = states
+        (h_prev, c_prev), _ = self._checked(inputs, states)
         of_x, of_h = self._normalized_sums(inputs, h_prev, training)
         z = of_x + of_h
         if self.bias is not None:
@@ -136,4 +137,5 @@ class LayerNormLSTM(_layer_norm.NormalizedLayer, FusedLayer, keras.layers.LSTM):
     _SPEC = SPEC
 
     def __init__(self, *args: Any, norm_output_only: bool = False, **kwargs: Any):
+        _fusing.check_flag(self, "norm_output_only", norm_output_only)
         super().__init__(*args, norm_output_only=norm_output_only, **kwargs)

@@ -6,7 +6,7 @@ import keras
 
 from tf_blockrnn._ops import sequences
 from tf_blockrnn.layers import _fused_call, _fusing, _zoneout
-from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
+from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell, check_own
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer, of_cell
 from tf_blockrnn.layers._like_keras import like_keras
@@ -95,6 +95,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
         **kwargs: Any,
     ):
         own = _zoneout.in_use(self, zoneout_h=zoneout_h, zoneout_c=zoneout_c)
+        check_own(self, use_peephole, cell_clip, projection)
         if use_peephole:
             own["use_peephole"] = True
         given = {"cell_clip": cell_clip, "projection": projection}

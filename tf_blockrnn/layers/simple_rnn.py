@@ -115,6 +115,10 @@ class SimpleRNNCell(FusedCell, keras.layers.SimpleRNNCell):
 
     _SPEC = SPEC
 
+    def call(self, sequence, states, training=False):
+        # Keras' name of the inputs of this cell.
+        return super().call(sequence, states, training=training)
+
     def _masks(self, x, h_prev, training):
         # Unlike Keras' other cells, this one draws masks that it does not use, and drops everything
         # at a rate of 1.
