@@ -32,6 +32,7 @@ _OURS_ALONE = (
     *(layers.LayerNormGRU, layers.LayerNormGRUCell),
     *(layers.LayerNormLSTM, layers.LayerNormLSTMCell),
 )
+_OURS = (FusedLayer, FusedCell, NormalizedCell)
 # Their cells are parts of them, and remain Keras'.
 _KERAS_LAYERS = tuple(getattr(keras.layers, name) for name in _LAYERS)
 
@@ -235,7 +236,7 @@ def why_not_changed(layer: keras.Layer) -> str | None:
 
 
 def _why_custom(layer: keras.Layer) -> str | None:
-    if isinstance(layer, (FusedLayer, FusedCell, NormalizedCell)):
+    if isinstance(layer, _OURS):
         return None  # It reports the reason itself where it does not use the op.
     return f"{type(layer).__name__} is a custom subclass"
 
@@ -259,7 +260,7 @@ def _changes_back(parts: list[keras.Layer]) -> list[_Change]:
                 f"unfuse_model: layer {layer.name!r} is of {type(layer).__name__}, which Keras "
                 "does not have"
             )
-        if plain is None and isinstance(layer, (FusedLayer, FusedCell)):
+        if plain is None and isinstance(layer, _OURS):
             raise ValueError(
                 f"unfuse_model: layer {layer.name!r} is of {type(layer).__name__}, a custom "
                 "subclass of a layer of tf_blockrnn"

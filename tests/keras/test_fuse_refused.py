@@ -90,6 +90,12 @@ def test_refuses_subclasses_of_our_layers(tfb, layers):
     class Mine(layers.GRU):
         pass
 
+    class MineWithNorms(layers.LayerNormGRUCell):
+        pass
+
+    of_cell = keras.layers.RNN(MineWithNorms(2, name="norms"))
+    with pytest.raises(ValueError, match="'norms' is of MineWithNorms, a custom subclass"):
+        tfb.unfuse_model(keras.Sequential([of_cell]))
     model = keras.Sequential([layers.LSTM(UNITS, return_sequences=True), Mine(2, name="mine")])
     with pytest.raises(ValueError, match="'mine' is of Mine, a custom subclass"):
         tfb.unfuse_model(model)
