@@ -144,7 +144,7 @@ class Keras3(Library):
         if isinstance(layer, keras.layers.RNN):
             return self._loop(layer)
         if isinstance(layer, NormalizedCell):
-            return _not_fused(layer.why_not_fused)
+            return _not_fused(_cell_loop.why_no_op(layer) or layer.why_not_fused)
         return self._by_hand(layer) if _cell_loop.spec_of(layer) else _no_op(layer)
 
     def stepped(self, layer: Any) -> list[Any]:

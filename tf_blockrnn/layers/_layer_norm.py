@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from tf_blockrnn import _keras_private
-from tf_blockrnn.layers import _cell_arguments, _cell_loop, _fused_call, _fusing
+from tf_blockrnn.layers import _cell_arguments, _fused_call, _fusing
 from tf_blockrnn.layers._extended_lstm_cell import gate_gemms
 
 
@@ -92,9 +92,8 @@ class NormalizedCell:
 
     @property
     def why_not_fused(self) -> str:
-        """The reason why it does not, or why a loop over it does not either."""
-        change = f"keras.layers.RNN({type(self).__name__})"
-        return _cell_loop.why_no_op(self) or _fusing.Reason(_fusing.BY_STEPS, change)
+        """The reason why it does not."""
+        return _fusing.Reason(_fusing.BY_STEPS, f"keras.layers.RNN({type(self).__name__})")
 
     def _checked(self, inputs: Any, states: Any) -> tuple[list[Any], bool]:
         """The states in the compute dtype, and whether the cell returns them in a list."""
