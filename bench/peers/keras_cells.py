@@ -73,11 +73,7 @@ def make_cell(cell: str, units: int, ours: bool) -> Any:
     whose = tf_blockrnn.layers if ours else keras.layers
     if cell.startswith("ln_") and not ours:
         return {"ln_lstm": LayerNormLSTMCell, "ln_gru": LayerNormGRUCell}[cell](units)
-    made = getattr(whose, kind)(units, **({"reset_after": False} if cell == "gru_before" else {}))
-    if ours and not getattr(made, "fused", True):
-        # Otherwise Keras' own operations would be measured under our name.
-        raise RuntimeError(f"the cell does not run on the op: {made.why_not_fused}")
-    return made
+    return getattr(whose, kind)(units, **({"reset_after": False} if cell == "gru_before" else {}))
 
 
 def _set_weights(cell: Any, case: Case, arrays: data.Arrays) -> None:
@@ -132,6 +128,9 @@ class Peer:
         return lambda x: layer(self._tf.convert_to_tensor(x), training=train)
 
     def _by_hand(self, cell: Any, case: Case) -> Callable[[Any], Any]:
+        if self._ours and not cell.fused:
+            # Otherwise Keras' own operations would be measured under our name.
+            raise RuntimeError(f"the cell does not run on the op: {cell.why_not_fused}")
         tf, train = self._tf, case.kind == "train"
 
         def forward(x: Any) -> Any:

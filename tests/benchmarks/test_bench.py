@@ -205,12 +205,14 @@ def test_cells_and_stacks_of_all_peers_compute_the_same(servers, bench, cell, pe
 
 
 def test_a_cell_that_is_not_on_the_op_is_refused(servers, monkeypatch):
-    from tf_blockrnn.layers import LSTMCell
+    from tf_blockrnn.layers import LSTMCell, _cell_loop
 
     monkeypatch.setattr(LSTMCell, "why_not_fused", "a reason")
-    (case,) = shapes.cases("loops", ["lstm", "infer"], [(3, 4, 5, 6)])
-    with pytest.raises(RuntimeError, match="does not run on the op: a reason"):
-        servers["ours_cell"].prepare(case)
+    monkeypatch.setattr(_cell_loop, "why_not_fused", lambda layer: "a reason")
+    for bench in ("single_steps", "loops"):
+        (case,) = shapes.cases(bench, ["lstm", "infer"], [(3, 4, 5, 6)])
+        with pytest.raises(RuntimeError, match="does not run on the op: a reason"):
+            servers["ours_cell"].prepare(case)
 
 
 def test_first_calls_that_compute_something_else_or_fail_are_told(monkeypatch):
