@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # What to do instead with a symbolic tensor.
-PACK_BEFORE = (
+_PACK_BEFORE = (
     "its length is unknown: pack before the tf.function, or use pack_dataset in a tf.data pipeline"
 )
 
@@ -108,7 +108,8 @@ def unpack_sequences(
       [10 10] [20 20 20 20] [30 30 30] [40]
     """
     index = _as_index("unpack_sequences", index)
-    if isinstance(packed, tuple) or not {"row_splits", "dense_shape"}.isdisjoint(dir(packed)):
+    is_composite = hasattr(packed, "row_splits") or hasattr(packed, "dense_shape")
+    if isinstance(packed, tuple) or is_composite:
         raise TypeError(
             "unpack_sequences: packed must be an array or a dense tensor, got a "
             f"{type(packed).__name__}; pass x of PackedSequences or the outputs alone"
@@ -226,7 +227,7 @@ def _arrays(sequences: Any) -> list[np.ndarray]:
         )
     else:
         if _is_symbolic(sequences):
-            raise TypeError(f"pack_sequences: sequences is a symbolic tensor; {PACK_BEFORE}")
+            raise TypeError(f"pack_sequences: sequences is a symbolic tensor; {_PACK_BEFORE}")
         arrays = [_array(number, sequence) for number, sequence in enumerate(sequences)]
     if not arrays:
         raise ValueError("pack_sequences: there are no sequences, so the shape of x is unknown")
@@ -259,7 +260,7 @@ def _of_ragged(ragged: tf.RaggedTensor) -> list[np.ndarray]:
 
 
 def _array(number: int, sequence: Any) -> np.ndarray:
-    array = _as_array(f"pack_sequences: sequence {number}", sequence, PACK_BEFORE)
+    array = _as_array(f"pack_sequences: sequence {number}", sequence, _PACK_BEFORE)
     if array.dtype == object:
         raise TypeError(
             f"pack_sequences: sequence {number} must be an array of numbers or of text, "

@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tf_blockrnn import _keras_private
 from tf_blockrnn._ops import sequence_util
@@ -120,8 +121,9 @@ class FusedLayer:
             _fusing.refuse_legacy_tensors(self, (*args, *kwargs.values()))
         resets = kwargs.get("resets", args[4] if len(args) > 4 else None)
         if resets is not None:
-            # Keras would convert a symbolic one to its own spec only.
-            _resets.checked(self, args[0] if args else kwargs.get("sequences"), resets)
+            if not isinstance(resets, tf.Tensor):
+                # Symbolic ones do not get to `call`, and Keras' own conversion does not name them.
+                _resets.checked(self, args[0] if args else kwargs.get("sequences"), resets)
             self._uses_resets = True  # which Keras' own layer could not
         return super().__call__(*args, **kwargs)
 

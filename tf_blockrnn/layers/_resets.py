@@ -49,12 +49,12 @@ def checked(layer: Any, sequences: Any, resets: Any) -> tf.Tensor | keras.KerasT
     return resets
 
 
-def of_all_steps(
+def _of_all_steps(
     layer: Any, sequences: tf.Tensor, resets: tf.Tensor, *, converted: bool
 ) -> tf.Tensor:
     """The resets, with an error when the graph runs if they are not of the sequences' steps.
 
-    Loops of TensorFlow's ops need it. `converted`: the graph is for a converter, which removes
+    The ops check it themselves. `converted`: the graph is for a converter, which removes
     assertions; then reshaping is what fails.
     """
     if sequences.shape[:2].is_fully_defined() and resets.shape.is_fully_defined():
@@ -65,7 +65,7 @@ def of_all_steps(
         return tf.reshape(resets, wanted)
     message = f'Layer "{layer.name}": resets must have shape [B, T], as the sequences have'
     assertion = tf.debugging.assert_equal(tf.shape(resets), wanted, message)
-    with tf.control_dependencies([assertion] if assertion is not None else []):
+    with tf.control_dependencies([assertion]):
         return tf.identity(resets)
 
 
@@ -96,7 +96,7 @@ def call_keras(
     """
     if reason:
         raise ValueError(f'Layer "{layer.name}" supports no resets: {reason}.')
-    resets = of_all_steps(layer, sequences, resets, converted=converted)
+    resets = _of_all_steps(layer, sequences, resets, converted=converted)
     return keras.layers.RNN.call(
         _LayerWithResets(layer, resets),
         sequences,
