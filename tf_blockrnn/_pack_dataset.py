@@ -76,25 +76,45 @@ def pack_dataset(dataset: tf.data.Dataset, steps: int, *, window: int = 1000) ->
 
 def _check(number: int, spec: Any) -> None:
     """Refuses a component of elements that is not [T, ...] with known dims after the first."""
-    shape = getattr(spec, "shape", None)
-    if not isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec)) or not shape.rank:
-        raise ValueError(
-            f"pack_dataset: component {number} of the elements must be a sequence, of shape "
-            f"[T, ...], got {spec}. What belongs to a whole sequence, such as a label, can be "
-            "repeated for each of its steps"
+    is_dense = isinstance(spec, tf.TensorSpec)
+    if not is_dense and not isinstance(spec, tf.RaggedTensorSpec):
+        wrong = "be a dense or ragged tensor of shape [T, ...]"
+        mend = "tf.sparse.to_dense in dataset.map makes a sparse one dense"
+    elif spec.shape.rank is None:
+        wrong = "have a known number of dims"
+        mend = (
+            "tf.ensure_shape(x, [None]) in dataset.map sets it, or [None, I] for steps of I numbers"
         )
-    if not shape[1:].is_fully_defined():
-        raise ValueError(
-            f"pack_dataset: component {number} of the elements must have known dims after the "
-            f"first, got {spec}; tf.ensure_shape in dataset.map sets them"
+    elif spec.shape.rank == 0:
+        wrong = "be a sequence, of shape [T, ...]"
+        mend = (
+            "what belongs to a whole sequence, such as a label, can be repeated for each of its "
+            "steps"
         )
+    elif not spec.shape[1:].is_fully_defined():
+        wrong = "have known dims after the first"
+        mend = "if an element is a batch of sequences, pass dataset.unbatch()"
+        if is_dense:
+            mend += "; if a dim of each step is unknown, tf.ensure_shape in dataset.map sets it"
+    else:
+        return
+    raise ValueError(
+        f"pack_dataset: component {number} of the elements must {wrong}, got {spec}; {mend}"
+    )
 
 
 def _as_ragged(component: tf.Tensor | tf.RaggedTensor) -> tf.RaggedTensor:
-    """A component of a batch; it is dense if the dataset knows that all are of one length."""
-    if isinstance(component, tf.RaggedTensor):
-        return component
-    return tf.RaggedTensor.from_tensor(component)
+    """A component of a batch, of ragged_rank 1.
+
+    It is dense if the dataset knows that all are of one length, and has later dims that are ragged,
+    but uniform, if its elements have.
+    """
+    if not isinstance(component, tf.RaggedTensor):
+        return tf.RaggedTensor.from_tensor(component)
+    if isinstance(component.values, tf.RaggedTensor):
+        dims = component.values.shape[1:]
+        return component.with_values(component.values.to_tensor(shape=[None, *dims]))
+    return component
 
 
 def _place(steps: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

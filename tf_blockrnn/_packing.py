@@ -32,18 +32,19 @@ def pack_sequences(
 
     The longest sequence comes first, and each goes to the first row that has room for it (first-fit
     decreasing), so that rows are nearly full and neighbouring rows have pieces of similar lengths.
-    The result depends on the lengths alone. An empty sequence takes no step.
+    The result depends on the lengths alone. An empty sequence, an empty list too, takes no step.
 
     Args:
       sequences: arrays or eager tensors [T_i, ...], of one dtype and equal dims after the first; or
-        a tf.RaggedTensor of ragged_rank 1.
+        a tf.RaggedTensor, ragged in its second dim alone.
       steps: T, the number of steps in a row; no sequence may be longer.
       index: that of other sequences of the same lengths, to place these in the same way: the
         targets, with the index of the inputs. None places them anew.
 
     Returns:
-      PackedSequences(x, resets, lengths, index), of NumPy arrays. Pass `x`, `resets` and `lengths`
-      to a function or layer; `unpack_sequences` takes the outputs and `index`.
+      PackedSequences(x, resets, lengths, index), of NumPy arrays. A function takes `x`, `resets`
+      and `lengths`; a layer takes `x`, `resets` and, where the padding matters, the mask
+      `np.arange(steps) < lengths[:, None]`; `unpack_sequences` takes the outputs and `index`.
 
     Raises:
       ValueError: there are no sequences, or one is longer than `steps`, is a scalar or a list of
@@ -97,8 +98,8 @@ def unpack_sequences(
     Raises:
       ValueError: `packed` has less than two dims, or fewer rows or steps than `index` names; an
         InvalidArgumentError where that is known only when a graph runs.
-      TypeError: `packed` is no array and no dense tensor, or a symbolic one of Keras; or `index` is
-        not an array, or a symbolic tensor.
+      TypeError: `packed` is no array and no dense tensor, such as a list or dict of outputs, or a
+        symbolic one of Keras; or `index` is not an array, or a symbolic tensor.
 
     Example:
       >>> import numpy as np, tf_blockrnn
@@ -109,10 +110,12 @@ def unpack_sequences(
     """
     index = _as_index("unpack_sequences", index)
     is_composite = hasattr(packed, "row_splits") or hasattr(packed, "dense_shape")
-    if isinstance(packed, tuple) or is_composite:
+    is_several = isinstance(packed, list) and any(hasattr(part, "shape") for part in packed)
+    if isinstance(packed, tuple) or is_several or is_composite:
         raise TypeError(
             "unpack_sequences: packed must be an array or a dense tensor, got a "
-            f"{type(packed).__name__}; pass x of PackedSequences or the outputs alone"
+            f"{type(packed).__name__}{' of arrays' if is_several else ''}; pass x of "
+            "PackedSequences or the outputs alone"
         )
     tf = sys.modules.get("tensorflow")
     is_tensor = tf is not None and tf.is_tensor(packed)
@@ -228,7 +231,13 @@ def _arrays(sequences: Any) -> list[np.ndarray]:
     else:
         if _is_symbolic(sequences):
             raise TypeError(f"pack_sequences: sequences is a symbolic tensor; {_PACK_BEFORE}")
+        sequences = list(sequences)
         arrays = [_array(number, sequence) for number, sequence in enumerate(sequences)]
+        # An empty list is of whatever the others are of.
+        untyped = [isinstance(s, (list, tuple)) and not len(s) for s in sequences]
+        typed = [array for array, is_empty in zip(arrays, untyped, strict=True) if not is_empty]
+        for number in np.flatnonzero(untyped) if typed else ():
+            arrays[number] = np.atleast_1d(typed[0])[:0]
     if not arrays:
         raise ValueError("pack_sequences: there are no sequences, so the shape of x is unknown")
     for number, array in enumerate(arrays):
@@ -250,12 +259,15 @@ def _arrays(sequences: Any) -> list[np.ndarray]:
 
 
 def _of_ragged(ragged: tf.RaggedTensor) -> list[np.ndarray]:
-    if hasattr(ragged.values, "row_splits"):
-        raise ValueError(
-            "pack_sequences: sequences must be ragged in their first dim alone, so a ragged "
-            "tensor of ragged_rank 1; a later dim of this one is ragged, too"
-        )
-    values, splits = _array(0, ragged.values), np.asarray(ragged.row_splits).tolist()
+    values = ragged.values
+    if hasattr(values, "row_splits"):
+        if not values.shape[1:].is_fully_defined():
+            raise ValueError(
+                "pack_sequences: sequences must be ragged in their second dim alone, which is that "
+                f"of the steps, got a ragged tensor of shape {ragged.shape}"
+            )
+        values = values.to_tensor()  # of uniform rows
+    values, splits = _array(0, values), np.asarray(ragged.row_splits).tolist()
     return [values[begin:end] for begin, end in itertools.pairwise(splits)]
 
 
@@ -278,7 +290,10 @@ def _as_index(owner: str, index: Any) -> np.ndarray:
             f"{owner}: index must be PackedSequences.index, integers of shape [N, 3], got "
             f"{array.dtype} of shape {list(array.shape)}"
         )
-    return array
+    numbers = array.astype(np.int32)
+    if (numbers != array).any():
+        raise ValueError(f"{owner}: index must have numbers that int32 has, got {array.max()}")
+    return numbers
 
 
 def _as_array(name: str, value: Any, instead: str) -> np.ndarray:
@@ -286,9 +301,12 @@ def _as_array(name: str, value: Any, instead: str) -> np.ndarray:
     if _is_symbolic(value):
         raise TypeError(f"{name} is a symbolic tensor; {instead}")
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
     except ValueError as error:  # of NumPy
         raise ValueError(f"{name} must have equal dims in all its parts: {error}") from error
+    if array.dtype == object and array.ndim == 0:
+        raise TypeError(f"{name} must be an array, got a value of type {type(value).__name__}")
+    return array
 
 
 def _is_symbolic(value: Any) -> bool:
@@ -324,8 +342,7 @@ def _check_fit(index: np.ndarray, lengths: np.ndarray, steps: int) -> None:
 
 def _check_within(dims: list[int | None] | None, index: np.ndarray) -> None:
     """Refuses an index of more rows or steps than there are; a tensor's may be unknown."""
-    if dims is None:
-        return
+    dims = [None, None] if dims is None else dims
     if len(dims) < 2:
         raise ValueError(f"unpack_sequences: packed must have shape [B, T, ...], got {dims}")
     _check_bounds("unpack_sequences", index, *dims[:2])
@@ -333,11 +350,10 @@ def _check_within(dims: list[int | None] | None, index: np.ndarray) -> None:
 
 def _check_bounds(owner: str, index: np.ndarray, batch: int | None, steps: int | None) -> None:
     row, start, length = index.T
-    outside = (index < 0).any(axis=1)
+    steps = np.iinfo(np.int32).max if steps is None else steps
+    outside = (index < 0).any(axis=1) | (length > np.int64(steps) - start)
     if batch is not None:
         outside |= row >= batch
-    if steps is not None:
-        outside |= start + length > steps
     if outside.any():
         number = np.flatnonzero(outside)[0]
         rows = "" if batch is None else f" in {batch} rows"

@@ -102,7 +102,7 @@ def test_values_that_are_no_dense_numbers(tf, name, activation):
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "SimpleRNN", "LayerNormLSTM", "LayerNormGRU"])
 def test_strings_for_a_layer(tf, tfb, name, activation):
     layer = getattr(tfb.layers, name)(UNITS, activation=activation)
-    with pytest.raises(ValueError, match="Inputs and states must be real numbers, got string"):
+    with pytest.raises(ValueError, match="takes real numbers, got inputs of string"):
         layer(tf.fill([2, 3, 3], "a"))
 
 

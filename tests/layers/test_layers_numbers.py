@@ -287,10 +287,12 @@ def test_inputs_that_are_refused(tf, kind):
     x = tf.complex(sequence(), sequence())
     error = _both_refuse(pair(kind)[::-1], x)
     assert isinstance(error, ValueError)
-    assert "Inputs and states must be real numbers, got complex64" in str(error)
+    assert "takes real numbers, got inputs of complex64." in str(error)
     ragged = tf.RaggedTensor.from_tensor(np.ones((BATCH, TIME, INPUT)), [1, 2, 3, 4, 0])
     with pytest.raises(ValueError, match=r'"my" takes a dense tensor, got a RaggedTensor.*mask='):
         layer(ragged)
+    with pytest.raises(ValueError, match=r'"my" takes a dense tensor, got a Sparse.*to_dense\(x\)'):
+        layer(tf.sparse.from_dense(sequence()))
     wide = np.ones((BATCH, TIME, 3), "float32")
     features = r'"my" was built for 2 input features, got 3.*\(5, 4, 3\)'
     with pytest.raises(ValueError, match=features):

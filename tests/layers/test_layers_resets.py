@@ -141,6 +141,8 @@ def test_wrong_resets_are_refused(tfb, kind):
     for wrong in (tf.sparse.from_dense(RESETS), tf.RaggedTensor.from_tensor(RESETS)):
         with pytest.raises(TypeError, match="resets must be a dense tensor, got .*; pass "):
             layer(X, resets=wrong)
+    with pytest.raises(ValueError, match="expected ndim=3, found ndim=2"):  # Keras' own
+        layer(X[0], resets=RESETS)
     layer(X, resets=RESETS)
 
 

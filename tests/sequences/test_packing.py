@@ -159,6 +159,58 @@ def test_tensors_and_ragged_tensors(tfb):
             np.testing.assert_array_equal(a, b)
 
 
+def test_ragged_tensors_of_uniform_steps(tfb):
+    steps = tf.RaggedTensor.from_uniform_row_length(tf.range(1, 9), 2)
+    ragged = tf.RaggedTensor.from_row_splits(steps, [0, 1, 4])
+    packed = tfb.pack_sequences(ragged, 4)
+    np.testing.assert_array_equal(packed.x, [[[3, 4], [5, 6], [7, 8], [1, 2]]])
+    rows = list(tfb.pack_dataset(tf.data.Dataset.from_tensor_slices((ragged, ragged + 1)), 4))
+    np.testing.assert_array_equal([rows[0][0]], [[packed.x[0], packed.x[0] + 1]])
+    assert len(rows) == 1
+
+
+def test_empty_lists_are_of_the_dtype_and_dims_of_the_others(tfb):
+    for first, last in ([[], [[1, 2]]], [[[1, 2]], ()]):
+        packed = tfb.pack_sequences([first, last, []], 2)
+        np.testing.assert_array_equal(packed.x, [[[1, 2], [0, 0]]])
+        assert packed.x.dtype == np.int64
+    assert tfb.pack_sequences([[], []], 2).x.shape == (1, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint64, np.int64])
+@pytest.mark.parametrize("given", [np.asarray, tf.constant], ids=["array", "tensor"])
+def test_an_index_of_any_integers(tfb, given, dtype):
+    """Their sums are more than the small types have."""
+    packed = np.arange(2 * 250).reshape([2, 250])
+    index = np.array([[1, 120, 125], [0, 5, 100]], dtype)
+    got = tfb.unpack_sequences(given(packed), index)
+    for one, (row, start, length) in zip(got, index.tolist(), strict=True):
+        np.testing.assert_array_equal(one, packed[row, start : start + length])
+    with pytest.raises(ValueError, match="sequence 0 has row 1, start 120 and length 125"):
+        tfb.unpack_sequences(given(packed[:, :240]), index)
+
+
+def test_an_index_that_nothing_has(tfb):
+    for dtype, wrong in (
+        (np.int64, [0, 2**63 - 1, 2]),
+        (np.uint64, [0, 0, 2**64 - 1]),
+        (np.int64, [2**32, 0, 1]),
+        (np.int64, [-(2**31) - 1, 0, 1]),
+    ):
+        with pytest.raises(ValueError, match="index must have numbers that int32 has, got "):
+            tfb.unpack_sequences(np.ones([1, 4]), np.array([wrong], dtype))
+
+
+@pytest.mark.parametrize("wrong", [[-1, 0, 1], [0, -1, 1], [0, 2**31 - 1, 1]])
+def test_an_index_that_no_tensor_has_where_ranks_are_unknown(tfb, wrong):
+    @tf.function(input_signature=[tf.TensorSpec(None)])
+    def unpack(packed):
+        return tfb.unpack_sequences(packed, np.array([wrong]))
+
+    with pytest.raises(ValueError, match=f"has row {wrong[0]}, start {wrong[1]} and length 1"):
+        unpack(np.ones([1, 4]))
+
+
 SEQUENCES = [np.ones([3, 2], np.float32), np.ones([1, 2], np.float32)]
 INDEX = np.array([[0, 0, 3], [0, 3, 1]])
 
@@ -181,12 +233,15 @@ INDEX = np.array([[0, 0, 3], [0, 3, 1]])
             "sequence 2 must have the dims after the first, [2], as sequence 0 has, got [3]",
         ),
         ([*SEQUENCES, [[1, 2], [3]]], {}, "sequence 2 must have equal dims in all its parts"),
-        (tf.ragged.constant([[[1], [2, 3]]]), {}, "of ragged_rank 1"),
+        (tf.ragged.constant([[[1], [2, 3]]]), {}, "got a ragged tensor of shape (1, None, None)"),
+        ([[], [1.0], 3.0], {}, "sequence 2 must have shape [T, ...], got a scalar"),
         (SEQUENCES, {"index": INDEX[:1]}, "index is of 1 sequences, but there are 2"),
         (SEQUENCES, {"index": INDEX - [0, 0, 1]}, "sequence 0 has 3 steps, but 2 in index"),
         (SEQUENCES, {"index": INDEX + [0, 1, 0]}, "sequence 1 has row 0, start 4 and length 1"),
         (SEQUENCES, {"index": INDEX[:, :2]}, "got int64 of shape [2, 2]"),
         (SEQUENCES, {"index": INDEX / 1}, "got float64 of shape [2, 3]"),
+        (SEQUENCES, {"index": INDEX + [0, 2**31, 0]}, "numbers that int32 has, got 2147483651"),
+        (SEQUENCES, {"index": INDEX + [0, 2**31 - 4, 0]}, "row 0, start 2147483644 and length 3"),
     ],
 )
 def test_a_wrong_value_is_named(tfb, sequences, options, message):
@@ -226,6 +281,13 @@ def test_a_wrong_type_is_named(tfb):
         message = f"packed must be an array or a dense tensor, got a {type(wrong).__name__}; pass x"
         with pytest.raises(TypeError, match=message):
             tfb.unpack_sequences(wrong, INDEX)
+    for wrong in ([packed.x, packed.x], list(tf.ones([4, 4]))):
+        with pytest.raises(TypeError, match="packed must be .*, got a list of arrays; pass x of"):
+            tfb.unpack_sequences(wrong, INDEX)
+    with pytest.raises(TypeError, match="packed must be an array, got a value of type dict"):
+        tfb.unpack_sequences({"x": packed.x}, INDEX)
+    with pytest.raises(TypeError, match="index must be an array, got a value of type NoneType"):
+        tfb.unpack_sequences(packed.x, None)
     with pytest.raises(TypeError, match="steps must be an integer, got a value of type bool"):
         tfb.pack_sequences(SEQUENCES, True)
     for wrong in (None, 3, "text", {"x": SEQUENCES}):
@@ -441,7 +503,11 @@ def test_a_model_is_fitted_to_a_packed_dataset(tfb):
         (tf.zeros([3]), "component 0 of the elements must be a sequence"),
         (({"x": tf.zeros([3, 4])}, tf.zeros([3])), "component 1 of the elements must be a seq"),
         (tf.ragged.constant([[[1], [2, 3]]]), "component 0 .* known dims after the first"),
-        (tf.sparse.eye(3), "component 0 of the elements must be a sequence"),
+        (
+            tf.ragged.constant([[[1], [2, 3]]]),
+            r"component 0 .* pass dataset.unbatch\(\)$",
+        ),
+        (tf.sparse.eye(3), "component 0 .* dense or ragged .*; tf.sparse.to_dense in dataset.map"),
     ],
 )
 def test_a_dataset_of_something_else_is_refused(tfb, elements, message):
@@ -462,6 +528,17 @@ def test_wrong_elements_are_named(tfb):
         match=r"the components of element 1 of a window .* number of steps, got \[7, 3\]",
     ):
         list(tfb.pack_dataset(pairs, 8))
+    with pytest.raises(
+        ValueError, match=r"component 0 .*; if .* pass dataset.unbatch\(\); if a dim"
+    ):
+        tfb.pack_dataset(data.padded_batch(2), 8)
+    unknown = tf.data.Dataset.from_generator(lambda: iter([[1], [2, 3]]), tf.int32)
+    with pytest.raises(
+        ValueError, match="a known number of dims, got .*; tf.ensure_shape.*dataset.map"
+    ):
+        tfb.pack_dataset(unknown, 8)
+    known = unknown.map(lambda x: tf.ensure_shape(x, [None]))
+    assert len(list(tfb.pack_dataset(known, 8))) == 1
     with pytest.raises(TypeError, match="dataset must be a tf.data.Dataset, got .* ndarray"):
         tfb.pack_dataset(np.ones([2, 3]), 4)
     with pytest.raises(TypeError, match="window must be an integer"):

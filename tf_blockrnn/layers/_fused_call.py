@@ -137,18 +137,25 @@ def keras_raises(layer: Any, sequences: Any) -> bool:
 
 
 def check_dense(layer: Any, sequences: Any) -> None:
-    """Refuses ragged inputs, and others than real numbers.
+    """Refuses ragged and sparse inputs, and others than real numbers.
 
     Raises:
-      ValueError: the sequences are a RaggedTensor, or of strings or complex numbers.
+      ValueError: the sequences are no dense tensor, or of strings or complex numbers.
     """
     if isinstance(sequences, tf.RaggedTensor):
         raise ValueError(
             f'Layer "{layer.name}" takes a dense tensor, got a RaggedTensor. Pass x.to_tensor(), '
             "with mask=tf.sequence_mask(x.row_lengths()) to skip the padding."
         )
-    if isinstance(sequences, tf.Tensor):
-        _fusing.check_real(sequences.dtype)
+    if isinstance(sequences, tf.SparseTensor):
+        raise ValueError(
+            f'Layer "{layer.name}" takes a dense tensor, got a SparseTensor. Pass '
+            "tf.sparse.to_dense(x)."
+        )
+    if isinstance(sequences, tf.Tensor) and not _fusing.is_real(sequences.dtype):
+        raise ValueError(
+            f'Layer "{layer.name}" takes real numbers, got inputs of {sequences.dtype.name}.'
+        )
 
 
 def check_not_training(layer: Any, training: Any) -> None:

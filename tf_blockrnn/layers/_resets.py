@@ -37,11 +37,11 @@ def checked(layer: Any, sequences: Any, resets: Any) -> tf.Tensor | keras.KerasT
         dtype = resets.dtype.name
     if dtype != "bool":
         raise TypeError(f"{what} must be of bool, got {dtype}{hint}")
-    # A list of the sequences and the initial states has no shape.
-    wanted = tf.TensorShape(getattr(sequences, "shape", None))[:2]
+    # A list of the sequences and the initial states has no shape; what is wrong with a shape of
+    # another rank than 3 is said by Keras.
+    wanted = tf.TensorShape(getattr(sequences, "shape", None))
+    wanted = wanted[:2] if wanted.rank == 3 else tf.TensorShape([None, None])
     found = tf.TensorShape(resets.shape)
-    if wanted.rank in (0, 1, None):
-        wanted = tf.TensorShape([None, None])
     if not wanted.is_compatible_with(found):
         raise ValueError(
             f"{what} must have shape [B, T] = {wanted.as_list()}, got {found.as_list()}"
