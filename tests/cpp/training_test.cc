@@ -60,6 +60,11 @@ TEST_P(Training, SpansHaveTheSameBits) {
       {{12, 37, 65, 2}, kPlainOrder},
       {{16, 140, 37, 1}, kPlainOrder},
       {{6, 40, 37, 4}, 14},
+      // No steps, or no rows: no spans.
+      {{3, kInput, kUnits, 0}, 1},
+      {{3, kInput, kUnits, 0}, 16},
+      {{0, kInput, kUnits, 5}, 1},
+      {{0, kInput, kUnits, 5}, 16},
   };
   for (TrainingCall call : kCalls) {
     SCOPED_TRACE(call.variant);

@@ -268,13 +268,13 @@ class SequenceForward {
   // There is room for the states of all rows before all segments but the first.
   void ZeroUnusedStates() const {
     if (args_.span_states == nullptr || args_.span_steps <= 0) return;
-    const int64_t room =
-        Segments::MostSegments(args_.shape.steps, args_.span_steps) - 1;
-    char* const unused =
-        SegmentStates(std::max<int64_t>(segments_.count() - 1, 0));
-    const std::ptrdiff_t bytes =
-        StatesAfter(room * rows_.memory_batch()) - unused;
-    if (bytes > 0) std::memset(unused, 0, bytes);
+    const int64_t most =
+        Segments::MostSegments(args_.shape.steps, args_.span_steps);
+    const int64_t room = std::max<int64_t>(most - 1, 0) * rows_.memory_batch();
+    const int64_t used =
+        segments_.StatesBefore(std::max<int64_t>(segments_.count() - 1, 0));
+    if (used >= room) return;
+    std::memset(StatesAfter(used), 0, StatesAfter(room) - StatesAfter(used));
   }
 
   void LoadStates(int64_t step, int64_t n) const {
