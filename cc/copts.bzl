@@ -67,7 +67,11 @@ def _engine_templates(mode):
     return _engine(mode) + ([] if mode == "release" else ["-O0"])
 
 def _tests(mode):
-    return ["-O2"] if mode == "release" else _CHECKED + _extra(mode)
+    if mode == "release":
+        return ["-O2"]
+    # A fuzzer searches for new ways through the engine, not through the reference, which takes most of its time.
+    no_coverage = ["-fno-sanitize=fuzzer-no-link", "-O2"] if mode == "fuzz" else []
+    return _CHECKED + _extra(mode) + no_coverage
 
 def _test_cases(mode):
     # They only call what is optimised, and GoogleTest's macros take the compiler long.
