@@ -70,8 +70,8 @@ def _tests(mode):
     if mode == "release":
         return ["-O2"]
     # A fuzzer searches for new ways through the engine, not through the reference, which takes most of its time.
-    no_coverage = ["-fno-sanitize=fuzzer-no-link", "-O2"] if mode == "fuzz" else []
-    return _CHECKED + _extra(mode) + no_coverage
+    unsearched = ["-fno-sanitize=fuzzer-no-link", "-O2"] if mode == "fuzz" else []
+    return _CHECKED + _extra(mode) + unsearched
 
 def _test_cases(mode):
     # They only call what is optimised, and GoogleTest's macros take the compiler long.

@@ -291,8 +291,9 @@ def _as_index(owner: str, index: Any) -> np.ndarray:
             f"{array.dtype} of shape {list(array.shape)}"
         )
     numbers = array.astype(np.int32)
-    if (numbers != array).any():
-        raise ValueError(f"{owner}: index must have numbers that int32 has, got {array.max()}")
+    wrong = array[numbers != array]
+    if wrong.size:
+        raise ValueError(f"{owner}: index must have numbers that int32 has, got {wrong[0]}")
     return numbers
 
 
