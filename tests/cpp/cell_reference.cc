@@ -11,14 +11,15 @@ const Real kOne(1);
 
 Real Over(const Real& a, std::size_t count) {
   const auto n = static_cast<double>(count);
-  return {a.value / n, (a.scale + std::fabs(a.value)) / n};
+  return {a.value / n, (a.scale + std::fabs(a.value)) / n, a.open};
 }
 
 // 1 / √(x + epsilon)
 Real ReciprocalRoot(const Real& x, double epsilon) {
   const double root = 1 / std::sqrt(x.value + epsilon);
   const double slope = 0.5 * root * root * root;
-  return {root, slope * (x.scale + std::fabs(x.value) + epsilon) + root};
+  return {root, slope * (x.scale + std::fabs(x.value) + epsilon) + root,
+          x.open};
 }
 
 // The row with a mean of 0 and a variance of 1, and 1 / √(its variance).
@@ -61,15 +62,16 @@ bool IsUndecided(const Real& x) {
 Real Relu(const Real& x, bool rounds_state) {
   if (!(x.value < 0)) return x;
   const bool unsure = rounds_state || IsUndecided(x);
-  return {0, unsure && !std::isinf(x.value) ? x.scale : 0};
+  return {0, unsure && !std::isinf(x.value) ? x.scale : 0, x.open};
 }
 
 // d, but 0 where h is 0.
 Real ReluGrad(const Real& h, const Real& d) {
   if (h.scale > 0 && IsUndecided(h)) {
-    return {h.value <= 0 ? 0 : d.value, kAnything * std::fabs(d.value)};
+    return {h.value <= 0 ? 0 : d.value, kAnything * std::fabs(d.value),
+            h.open || d.open};
   }
-  return h.value <= 0 ? Real(0) : d;
+  return h.value <= 0 ? Real(0, 0, h.open) : d;
 }
 
 }  // namespace

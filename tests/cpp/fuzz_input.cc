@@ -146,6 +146,16 @@ int64_t Work(const Case& c) {
   return d.batch * d.steps * (d.units + 1) * (d.units + d.input + 8);
 }
 
+// The numbers of all its inputs and outputs: a stack has those of each layer.
+int64_t Numbers(const Case& c) {
+  int64_t numbers = 0;
+  for (const auto& specs :
+       {c.op->inputs(c.dims, c.variant), c.op->outputs(c.dims, c.variant)}) {
+    for (const TensorSpec& spec : specs) numbers += spec.count;
+  }
+  return numbers;
+}
+
 // Makes a case such as tests may have. Numbers other than plain ones test
 // something only over few steps; integers have to stay exact.
 void Restrict(Case* c) {
@@ -170,7 +180,8 @@ void Restrict(Case* c) {
   if (c->HasIdentity()) d.steps = std::min(d.steps, op.exact_steps);
   // The reference takes about a tenth of a second for so much.
   constexpr int64_t kMostWork = 2 << 20;
-  while (Work(*c) > kMostWork) {
+  constexpr int64_t kMostNumbers = 2 << 20;
+  while (Work(*c) > kMostWork || Numbers(*c) > kMostNumbers) {
     *std::max({&d.batch, &d.input, &d.units, &d.steps},
               [](const int64_t* a, const int64_t* b) { return *a < *b; }) /= 2;
   }

@@ -22,26 +22,37 @@ namespace blockrnn::test {
 struct Real {
   Real() = default;
   Real(double v) : value(v) {}  // NOLINT: a number is a Real
-  Real(double v, double s) : value(v), scale(s) {}
+  Real(double v, double s, bool o = false) : value(v), scale(s), open(o) {}
 
   double value = 0;
   double scale = 0;
+  // Roundoff decided the sign of what was multiplied by infinity: it may be of
+  // either sign, or NaN, and so may all that follows from it.
+  bool open = false;
 };
 
 inline Real operator+(const Real& a, const Real& b) {
   const double value = a.value + b.value;
-  return {value, a.scale + b.scale + std::fabs(value)};
+  return {value, a.scale + b.scale + std::fabs(value), a.open || b.open};
 }
 
 inline Real operator-(const Real& a, const Real& b) {
   const double value = a.value - b.value;
-  return {value, a.scale + b.scale + std::fabs(value)};
+  return {value, a.scale + b.scale + std::fabs(value), a.open || b.open};
 }
 
 inline Real operator*(const Real& a, const Real& b) {
+  // Some roundoffs of bfloat16.
+  const auto unsure = [](const Real& x) {
+    return x.scale > 0 && std::fabs(x.value) <= x.scale / 32;
+  };
+  const bool open = a.open || b.open || (std::isinf(a.value) && unsure(b)) ||
+                    (std::isinf(b.value) && unsure(a));
   const double value = a.value * b.value;
-  return {value, a.scale * std::fabs(b.value) + std::fabs(a.value) * b.scale +
-                     std::fabs(value)};
+  return {value,
+          a.scale * std::fabs(b.value) + std::fabs(a.value) * b.scale +
+              std::fabs(value),
+          open};
 }
 
 // A sum of products. Its scale is the sum of the terms' sizes, not that of each
@@ -51,17 +62,20 @@ class Sum {
   void Add(const Real& a) {
     value_ += a.value;
     scale_ += a.scale + std::fabs(a.value);
+    open_ = open_ || a.open;
   }
   void AddProduct(const Real& a, const Real& b) { Add(a * b); }
   void Add(const Sum& other) {
     value_ += other.value_;
     scale_ += other.scale_;
+    open_ = open_ || other.open_;
   }
-  Real Total() const { return {value_, scale_}; }
+  Real Total() const { return {value_, scale_, open_}; }
 
  private:
   double value_ = 0;
   double scale_ = 0;
+  bool open_ = false;
 };
 
 // The activations: the ones of the equations, others, or the identity.
@@ -75,27 +89,28 @@ struct Activations {
       const Real line = x * Real(options.hard_sigmoid) + Real(0.5);
       const double scale = std::isinf(line.value) ? 1 : line.scale;
       // A NaN stays.
-      if (line.value < 0) return {0, scale};
-      return line.value > 1 ? Real(1, scale) : line;
+      if (line.value < 0) return {0, scale, x.open};
+      return line.value > 1 ? Real(1, scale, x.open) : line;
     }
     const double s = 1 / (1 + std::exp(-x.value));
     // At infinity the slope is 0, and 0 · ∞ is not wanted.
     const double passed = std::isinf(x.value) ? 0 : s * (1 - s) * x.scale;
-    return {s, passed + s};
+    return {s, passed + s, x.open};
   }
   Real Candidate(const Real& x) const {
     if (identity) return x;
-    if (options.relu) return x.value < 0 ? Real(0, x.scale) : x;
+    if (options.relu) return x.value < 0 ? Real(0, x.scale, x.open) : x;
     const double t = std::tanh(x.value);
     const double passed = std::isinf(x.value) ? 0 : (1 - t * t) * x.scale;
-    return {t, passed + std::fabs(t)};
+    return {t, passed + std::fabs(t), x.open};
   }
 };
 
 // [−limit, limit]; a NaN stays.
 inline Real ClipTo(const Real& x, double limit) {
-  if (x.value > limit) return {limit, std::isinf(x.value) ? limit : x.scale};
-  if (x.value < -limit) return {-limit, std::isinf(x.value) ? limit : x.scale};
+  const double scale = std::isinf(x.value) ? limit : x.scale;
+  if (x.value > limit) return {limit, scale, x.open};
+  if (x.value < -limit) return {-limit, scale, x.open};
   return x;
 }
 

@@ -77,16 +77,6 @@ void CalmGammas(const ByName& in) {
   in.ForEach({"gamma_c"}, shrink(6));
 }
 
-// An infinite gamma makes a gate 0 or 1, by the sign of what it multiplies,
-// which roundoff decides where that is small.
-void BoundGammas(const ByName& in) {
-  in.ForEach({"gamma_x", "gamma_h", "gamma_c"}, [](Tensor* gamma) {
-    for (Real& element : *gamma) {
-      if (std::isinf(element.value)) element = std::copysign(1, element.value);
-    }
-  });
-}
-
 void PrepareInputs(const SequenceFamily& family, bool identity,
                    const ByName& in) {
   const Dims& d = family.dims;
@@ -94,7 +84,6 @@ void PrepareInputs(const SequenceFamily& family, bool identity,
   const CellSpec cell = family.Cell();
   in.ForEach({"x"}, [&](Tensor* x) { steps.SpoilPast(steps.InputWidth(), x); });
   if (cell.normed) {
-    BoundGammas(in);
     CalmGammas(in);
   } else {
     in.ForEach({"w_h", "w_c_h"},

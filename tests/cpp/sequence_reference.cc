@@ -54,7 +54,7 @@ class StoredState {
     const double apart =
         RoundTo(type_, h.value + error) - RoundTo(type_, h.value - error);
     const double either = std::isfinite(apart) ? apart / tolerance_ : 0;
-    return {RoundTo(type_, h.value), h.scale + either};
+    return {RoundTo(type_, h.value), h.scale + either, h.open};
   }
 
  private:
