@@ -126,7 +126,7 @@ def with_member(path, name: str, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        ("-" * 9000 + "1", "not an intact .npz file: "),
+        ("-" * 9000 + "1", ""),
         ("'descr': '<f4', 'fortran_order': False, 'shape': (%s, 0)" % ("9" * 4200), "too large"),
         ("'descr': '<f4', 'fortran_order': False, 'shape': (True, True)", "an integer"),
         ("'descr': '\\ud800', 'fortran_order': False, 'shape': ()", "surrogates not allowed"),
@@ -141,7 +141,7 @@ def test_headers_that_describe_no_array_are_refused(header, words, tmp_path):
     content = b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text + values
     with_member(path, "layers.0.forward.w_x.npy", content)
     for read in (npz.from_npz, weights.read):
-        with pytest.raises(ValueError, match=f"not an intact .npz file: .*{words}|{words}"):
+        with pytest.raises(ValueError, match=f"not an intact .npz file: .*{words}"):
             read(path)
 
 

@@ -145,7 +145,7 @@ def member_text(archive: zipfile.ZipFile, name: str) -> bytes:
 def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """A member, open for reading at any place in a time that does not depend on the place."""
     if archive.getinfo(name).compress_type == zipfile.ZIP_STORED:
-        with archive.open(name) as member:  # the checksum is compared at its end
+        with archive.open(name) as member:  # at its end the checksum is compared, with seeks not
             while member.read(1 << 20):
                 pass
         return archive.open(name)
