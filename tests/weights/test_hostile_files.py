@@ -209,7 +209,9 @@ def test_npz_that_declares_more_than_it_has(tmp_path):
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d,)}\n" % 2**60
     array = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header
     with_member(tmp_path / "m.npz", "layers.0.forward.h0.npy", array)
-    with pytest.raises(ValueError, match=r"incomplete: layers.0.forward.h0.npy has 0 bytes for"):
+    with pytest.raises(
+        ValueError, match=r"not an intact .*: layers.0.forward.h0.npy has 0 bytes for"
+    ):
         weights.read(tmp_path / "m.npz")
     (tmp_path / "array.npz").write_bytes(array)
     with pytest.raises(ValueError, match="not an intact .npz file: "):
@@ -218,6 +220,42 @@ def test_npz_that_declares_more_than_it_has(tmp_path):
     damage(tmp_path / "m.npz", b"PK\1\2", 27, 127)  # its size, when decompressed
     with pytest.raises(ValueError, match="bytes and declares arrays of 213"):
         weights.read(tmp_path / "m.npz")
+
+
+@pytest.mark.filterwarnings("ignore::tf_blockrnn.weights.AssumptionWarning")
+def test_archives_whose_directory_hides_members(tmp_path):
+    """The length of a comment, extra fields or a name that has the next entry in it."""
+    for length in (29, 31, 33):
+        with_member(tmp_path / "m.npz", "layers.0.forward.h0.npy", b"")
+        data = bytearray((tmp_path / "m.npz").read_bytes())
+        data[data.rindex(b"PK\1\2", 0, data.rindex(b"PK\1\2")) + length] ^= 1
+        (tmp_path / "m.npz").write_bytes(data)
+        with pytest.raises(ValueError, match="not an intact .npz file: (its directory|Corrupt ex)"):
+            weights.read(tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize("comment", [b"", b"a comment"])
+def test_archives_of_more_members_than_16_bits_count(comment, tmp_path):
+    for number in (65_534, 65_535, 65_536):
+        with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+            archive.comment = comment
+            for name in range(number):
+                archive.writestr(f"{name}", b"")
+        with _bounds.open_archive(tmp_path / "m.zip") as archive:
+            assert len(archive.namelist()) == number
+
+
+def test_values_of_a_keras_archive_whose_checksum_is_another(tmp_path):
+    path = tmp_path / "m.keras"
+    path.write_bytes((FILES / "keras_3.15.1_hard_sigmoid.keras").read_bytes())
+    with zipfile.ZipFile(path) as archive, archive.open("model.weights.h5") as member:
+        with h5py.File(member) as file:
+            found = []
+            file.visititems(lambda _, one: found.append(one))
+            value = next(one[...].tobytes() for one in found if getattr(one, "size", 0) > 3)
+    damage(path, value, 2, value[2] ^ 64)
+    with pytest.raises(ValueError, match="not an intact Keras model: Bad CRC-32"):
+        weights.read(path)
 
 
 def test_the_pickles_in_an_exported_archive_are_not_read(tmp_path):

@@ -10,6 +10,7 @@ import pathlib
 import zipfile
 from unittest import mock
 
+import numpy as np
 import onnx
 import pytest
 import safetensors.numpy
@@ -141,6 +142,58 @@ def test_torchscript_is_read_without_its_code(tmp_path):
     deep = b"\x80\2" + (b"c__torch__\nM\n)\x81}X\1\0\0\0a") * 10**4 + b"N" + b"sb" * 10**4 + b"."
     archive(path, deep, "torch_script.pt")
     refused(path, "names of its tensors are too long")
+
+
+@pytest.mark.parametrize("like", ["torch_state_dict.pt", "torch_export.pt2"])
+def test_archives_of_another_order_or_two_folders(like, tmp_path):
+    path, given = tmp_path / like, weights.read(FILES / like)
+    with zipfile.ZipFile(FILES / like) as good:
+        members = {name: good.read(name) for name in good.namelist()}
+    byteorder = next(name for name in members if name.endswith("/byteorder"))
+
+    def write(*parts) -> None:
+        with zipfile.ZipFile(path, "w") as file:
+            for name, content in (item for part in parts for item in part.items()):
+                file.writestr(name, content)
+
+    swapped = {
+        name: np.frombuffer(content, "<f4").byteswap().tobytes() if name[-1].isdigit() else content
+        for name, content in members.items()
+    }
+    write(swapped | {byteorder: b"big"})
+    assert weights.read(path) == given
+    for order in (b"big\n", b"BIG", b""):
+        write(swapped | {byteorder: order})
+        refused(path, "its byteorder is .*, neither little nor big")
+    other = {f"other/{name.partition('/')[2]}": content for name, content in swapped.items()}
+    for parts in ((members, other), (other, members)):
+        write(*parts)
+        refused(path, "it has 2 members data")
+
+
+STATE = {"weight_ih_l0": np.ones([12, 2]), "weight_hh_l0": np.ones([12, 3])}
+
+
+@pytest.mark.parametrize("prefix", ["", "rnn."])
+@pytest.mark.parametrize("name", ["weight_ih_l00", "weight_ih_l\u0660", "weight_ih"])
+def test_two_names_of_one_array(name, prefix, tmp_path):
+    path = tmp_path / "m.safetensors"
+    state = {prefix + one: array for one, array in {**STATE, name: np.zeros([12, 2])}.items()}
+    safetensors.numpy.save_file(state, path)
+    refused(path, "weight_ih, of a cell, beside weight_ih_l0|keys that are no recurrent weights")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {f"a{end}{name}": array for end in "./" for name, array in STATE.items()},
+        {"a": STATE, **{f"a.{name}": array for name, array in STATE.items()}},
+        {1: STATE, "1": dict(STATE)},
+    ],
+)
+def test_two_layers_of_one_name(state):
+    with pytest.raises(ValueError, match="has several recurrent layers of the name '[a1]'"):
+        weights.read(state)
 
 
 # ---- safetensors

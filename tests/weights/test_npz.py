@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import zipfile
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from helpers import weight_stacks
 from helpers.convert_command import damage, make
 from helpers.weight_stacks import Stack
 
+from tf_blockrnn import weights
 from tf_blockrnn.weights import npz
 
 GRU = Stack("gru", dtype="float32")
@@ -109,6 +111,77 @@ def test_files_that_are_damaged_are_refused(tmp_path, mark, offset, value, words
     make(dataclasses.replace(GRU, inputs=40, units=200), path)
     damage(path, mark, offset, value)
     with pytest.raises(ValueError, match=f"the file is not an intact .npz file: .*{words}"):
+        npz.from_npz(path)
+
+
+def with_member(path, name: str, content: bytes) -> None:
+    """Gives an .npz file a member instead of the one of that name, if it has one."""
+    with zipfile.ZipFile(path) as file:
+        members = {one: file.read(one) for one in file.namelist()} | {name: content}
+    with zipfile.ZipFile(path, "w") as file:
+        for one, data in members.items():
+            file.writestr(one, data)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("-" * 9000 + "1", ""),
+        ("'descr': '<f4', 'fortran_order': False, 'shape': (%s, 0)" % ("9" * 4200), "too large"),
+        ("'descr': '<f4', 'fortran_order': False, 'shape': (True, True)", "an integer"),
+        ("'descr': '\\ud800', 'fortran_order': False, 'shape': ()", "surrogates not allowed"),
+    ],
+    ids=lambda one: one[:60],
+)
+def test_headers_that_describe_no_array_are_refused(header, words, tmp_path):
+    path = tmp_path / "in.npz"
+    make(GRU, path)
+    text = header.encode() if header[0] == "-" else f"{{{header}}}".encode()
+    values = bytes(4 if "True" in header else 0)
+    content = b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text + values
+    with_member(path, "layers.0.forward.w_x.npy", content)
+    for read in (npz.from_npz, weights.read):
+        with pytest.raises(ValueError, match=f"not an intact .npz file: .*{words}"):
+            read(path)
+
+
+def test_memory_that_runs_out_is_no_damage(tmp_path, monkeypatch):
+    make(GRU, tmp_path / "in.npz")
+    monkeypatch.setattr(np.lib.format, "read_array", mock.Mock(side_effect=MemoryError))
+    with pytest.raises(MemoryError):
+        weights.read(tmp_path / "in.npz")
+
+
+def test_bytes_behind_an_array_are_refused(tmp_path):
+    """A header with a smaller dimension would shift the values, and no checksum be compared."""
+    path = tmp_path / "in.npz"
+    make(Stack("lstm", dtype="float32", inputs=500, units=30), path)
+    damage(path, b"(4, 500, 30)", 4, ord("4"))
+    with pytest.raises(ValueError, match="w_x.npy has 240000 bytes for an array of 192000"):
+        npz.from_npz(path)
+    make(GRU, path)
+    with zipfile.ZipFile(path) as file:
+        content = file.read("layers.0.forward.w_x.npy")
+    with_member(path, "layers.0.forward.w_x.npy", content + bytes(60))
+    with pytest.raises(ValueError, match="w_x.npy has 204 bytes for an array of 144"):
+        npz.from_npz(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("layers.00.forward.w_x.npy", "an array of an unknown name, 'layers.00.forward.w_x'"),
+        ("layers.\u0660.forward.w_x.npy", "an array of an unknown name"),
+        ("layers.0.forward.w_x", "not an intact .npz file: it has two arrays of one name"),
+    ],
+)
+def test_two_names_of_one_array_are_refused(name, words, tmp_path):
+    path = tmp_path / "in.npz"
+    make(GRU, path)
+    with zipfile.ZipFile(path) as file:
+        content = file.read("layers.0.forward.w_x.npy")
+    with_member(path, name, content)
+    with pytest.raises(ValueError, match=words):
         npz.from_npz(path)
 
 

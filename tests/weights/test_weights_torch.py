@@ -113,6 +113,13 @@ def test_what_is_no_state_of_a_recurrent_layer():
         ({k: v for k, v in state.items() if "l0_r" not in k}, {}, "no weight_ih_l0_reverse"),
         ({k: v for k, v in state.items() if "hh_l1" not in k}, {}, "no weight_hh_l1"),
         ({k: v for k, v in state.items() if "l1" in k}, {}, "no weight_ih_l0"),
+        ({k: v for k, v in state.items() if "bias_hh" not in k}, {}, "no bias_hh_l0"),
+        ({k: v for k, v in state.items() if "bias_ih_l1" not in k}, {}, "no bias_ih_l1"),
+        ({k: v for k, v in state.items() if not k.startswith("bias_ih_l1")}, {}, "no bias_ih_l1"),
+        ({k: v for k, v in state.items() if "bias" not in k or "l1" in k}, {}, "no bias_ih_l0"),
+        ({k: v for k, v in state.items() if k != "bias_hh_l1_reverse"}, {}, "no bias_hh_l1_rev"),
+        ({**state, "weight_ih": state["weight_ih_l0"]}, {}, "has weight_ih, of a cell, beside wei"),
+        ({**state, "weight_ih_l00": state["weight_ih_l0"]}, {}, "no recurrent weights: weight_ih_"),
         (
             state,
             {"cell": "lstm"},

@@ -107,8 +107,17 @@ def _size_of(archive: zipfile.ZipFile) -> int:
 
 
 def check_members(archive: zipfile.ZipFile) -> None:
-    """Refuses an archive that declares more than it can have, or two members of one name."""
+    """Refuses an archive that declares more than it can have, or two members of one name.
+
+    It must have as many members as its end says: a length in the directory that is damaged hides
+    the entries behind it.
+    """
     members = archive.infolist()
+    archive.fp.seek(-22 - len(archive.comment), os.SEEK_END)
+    end = archive.fp.read(12)
+    # 0xffff stands for a number of more bits in another record.
+    if end[:4] != b"PK\5\6" or int.from_bytes(end[10:], "little") not in (len(members), 0xFFFF):
+        raise zipfile.BadZipFile(f"its directory of {len(members)} members is damaged")
     check_expansion(sum(info.file_size for info in members), _size_of(archive))
     names = set()
     for info in members:
@@ -136,5 +145,8 @@ def member_text(archive: zipfile.ZipFile, name: str) -> bytes:
 def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """A member, open for reading at any place in a time that does not depend on the place."""
     if archive.getinfo(name).compress_type == zipfile.ZIP_STORED:
+        with archive.open(name) as member:  # at its end the checksum is compared, with seeks not
+            while member.read(1 << 20):
+                pass
         return archive.open(name)
     return io.BytesIO(archive.read(name))  # each seek backwards would decompress it anew

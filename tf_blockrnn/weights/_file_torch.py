@@ -34,7 +34,9 @@ from tf_blockrnn.weights.torch import (
 
 _ARRAYS = "|".join(NAMES.values())
 # The name of an array of a layer, behind the prefix of its layer.
-_OWN = re.compile(rf"(.*?)(({_ARRAYS})(_l\d+(_reverse)?)?|gamma)")
+_OWN = re.compile(rf"(.*?)(({_ARRAYS})(_l(?:0|[1-9][0-9]*)(_reverse)?)?|gamma)")
+# A name that begins as one of a layer without a prefix.
+_UNPREFIXED = re.compile(rf"({_ARRAYS})\w*")
 # Names that programs give to initial states which are parameters.
 _STATE = re.compile(
     r"(.*[._])?([hc]_?0|([hc]|hidden|cell|state)_?init|init(ial)?_?(h|c|hidden|cell|states?))"
@@ -199,11 +201,17 @@ def _places(found: Mapping[Any, Any], of: str) -> dict[str, _Place]:
         if places:
             by_state.append((_path(link, left, of), places))
             left -= len(by_state[-1][0])
-    return {
-        ((where if len(by_state) > 1 else "") + prefix).rstrip("./"): place
-        for where, places in by_state
-        for prefix, place in places.items()
-    }
+    named: dict[str, _Place] = {}
+    for where, places in by_state:
+        for prefix, place in places.items():
+            name = ((where if len(by_state) > 1 else "") + prefix).rstrip("./")
+            if name in named:
+                raise UsageError(
+                    f"{of} has several recurrent layers of the name {short(repr(name))}: pass the "
+                    "state dict of one alone"
+                )
+            named[name] = place
+    return named
 
 
 def _none_error(found: Mapping[Any, Any], of: str) -> ValueError:
@@ -271,8 +279,7 @@ def _read_layer(
         arrays = {
             key: value
             for key, value in place.state.items()
-            if is_name(key)
-            and ((match := _OWN.fullmatch(key)) and match[3] and not match[1] or is_foreign(key))
+            if is_name(key) and (_UNPREFIXED.fullmatch(key) or is_foreign(key))
         }
         if others := [str(key) for key in place.state if key not in arrays]:
             notes.append(f"not converted from the state dict: {', '.join(others)}")

@@ -23,6 +23,7 @@ from tf_blockrnn.weights._torch_pickle import CodeError, Global, load, not_read,
 from tf_blockrnn.weights._torch_storage import STORAGES, Storage, StoredTensor
 
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001
+_ORDERS = {b"little": "<", b"big": ">"}
 # The types that an archive of torch.export numbers.
 _EXPORTED_TYPES = {6: "float16", 7: "float32", 8: "float64", 13: "bfloat16"}
 
@@ -91,11 +92,29 @@ def _storage(pid: tuple[Any, ...]) -> tuple[str, str | None, str, int, Any]:
     return key, STORAGES.get(kind.name), size, rest
 
 
+def _folder(archive: zipfile.ZipFile, name: str) -> str | None:
+    """The folder of the member of this name; None if there is none."""
+    found = [one.removesuffix(name) for one in archive.namelist() if f"/{one}".endswith(f"/{name}")]
+    if len(found) > 1:
+        raise ValueError(f"it has {len(found)} members {name}")
+    return found[0] if found else None
+
+
+def _order(archive: zipfile.ZipFile, folder: str) -> str:
+    """The order of the bytes of storages; archives of PyTorch before 2.1 do not record it."""
+    name = f"{folder}byteorder"
+    order = member_text(archive, name) if name in archive.namelist() else b"little"
+    if order not in _ORDERS:
+        raise ValueError(f"its byteorder is {order!r}, neither little nor big")
+    return _ORDERS[order]
+
+
 def _pickled(archive: zipfile.ZipFile) -> Any:
     """What the data.pkl of an archive describes."""
-    names = archive.namelist()
-    folder = next(one for one in names if one.rpartition("/")[2] == "data.pkl")[: -len("data.pkl")]
-    order = archive.read(f"{folder}byteorder") if f"{folder}byteorder" in names else b"little"
+    folder = _folder(archive, "data.pkl")
+    if folder is None:
+        raise ValueError("it has no data.pkl")
+    order = _order(archive, folder)
     storages: dict[str, Storage] = {}
 
     def storage(pid: tuple[Any, ...]) -> Storage | None:
@@ -103,7 +122,7 @@ def _pickled(archive: zipfile.ZipFile) -> Any:
         member = archive.getinfo(f"{folder}data/{key}")
         if kind is None:  # a type that no weights have
             return None
-        one = Storage(kind, size, lambda: archive.read(member), ">" if order == b"big" else "<")
+        one = Storage(kind, size, lambda: archive.read(member), order)
         if member.file_size != size * one.item_bytes:
             raise ValueError(f"its storage {key!r} has another size than its tensors")
         return storages.setdefault(f"{kind} {key}", one)
@@ -151,22 +170,22 @@ def _legacy(data: mmap.mmap) -> Any:
 
 def _exported(archive: zipfile.ZipFile) -> dict[str, StoredTensor]:
     """The state dict in an archive of torch.export, whose own reader may run code of the file."""
-    members = {name.partition("/")[2]: name for name in archive.namelist()}
-    listed = members.get("data/weights/model_weights_config.json")
-    if listed is None:
+    listed = "data/weights/model_weights_config.json"
+    folder = _folder(archive, listed)
+    if folder is None:
         raise not_read("no list of weights, as those of torch.export before PyTorch 2.9")
-    found = {}
-    for name, one in json.loads(member_text(archive, listed))["config"].items():
+    found, order = {}, _order(archive, folder)
+    for name, one in json.loads(member_text(archive, f"{folder}{listed}"))["config"].items():
         meta = one["tensor_meta"]
         kind = None if one["use_pickle"] else _EXPORTED_TYPES.get(meta["dtype"])
         if kind is None:  # an integer or a packed parameter, which no recurrent layer has
             continue
-        member = archive.getinfo(members[f"data/weights/{one['path_name']}"])
+        member = archive.getinfo(f"{folder}data/weights/{one['path_name']}")
 
         def read(member: zipfile.ZipInfo = member) -> bytes:
             return archive.read(member)
 
-        storage = Storage(kind, member.file_size // Storage(kind, 0, read).item_bytes, read)
+        storage = Storage(kind, member.file_size // Storage(kind, 0, read).item_bytes, read, order)
         shape, strides = ([n["as_int"] for n in meta[key]] for key in ("sizes", "strides"))
         found[name] = StoredTensor(storage, meta["storage_offset"]["as_int"], shape, strides)
     return found

@@ -51,7 +51,7 @@ from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentW
 _FORMAT = "tf_blockrnn.weights"
 _VERSIONS = (1, 2, 3)
 _ARRAYS = tuple(field.name for field in dataclasses.fields(DirectionWeights))
-_NAME = re.compile(rf"layers\.(\d+)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
+_NAME = re.compile(rf"layers\.(0|[1-9][0-9]*)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
 
 # The types of the values that every file has.
 _HEADER = {"format": str, "version": int, "cell": str, "dtype": str}
@@ -59,8 +59,11 @@ _HEADER = {"format": str, "version": int, "cell": str, "dtype": str}
 _KINDS = {str: "U", int: "iu", bool: "b", float: "f"}
 
 # What NumPy raises for a corrupt file in addition to ValueError: RuntimeError for zip
-# features that Python does not support, TokenError for the header of an array.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, tokenize.TokenError)
+# features that Python does not support, the last four for the header of an array.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
+    *(tokenize.TokenError, OverflowError, TypeError, UnicodeError),
+)
 
 
 def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> None:
@@ -167,6 +170,8 @@ def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
         with found:
             _check_sizes(found.zip)
             arrays = dict(found)
+        if len(arrays) < len(found.files):  # one is of a member without .npy
+            raise zipfile.BadZipFile("it has two arrays of one name")
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # a member without a header is bytes
             raise ValueError(f"the file is incomplete: {name} is not an array")
@@ -174,7 +179,10 @@ def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:
-    """Refuses a file that declares more than it can have, or an array more than its member has."""
+    """Refuses a file that declares more than it can have, or arrays that do not fill their members.
+
+    So each member is read to its end, where zipfile compares its checksum.
+    """
     check_members(archive)
     headers = {(1, 0): np.lib.format.read_array_header_1_0}
     for info in archive.infolist():
@@ -185,13 +193,11 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
                 continue
             # The header of version 3 has the form of that of 2.
             read_header = headers.get(version, np.lib.format.read_array_header_2_0)
-            shape, _, dtype = read_header(member)
+            with intact(".npz file", MemoryError):  # that of Python's parser for deep nesting
+                shape, _, dtype = read_header(member)
             declared, held = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
-        if declared > held and not dtype.hasobject:
-            raise ValueError(
-                f"the file is incomplete: {info.filename} has {held} bytes for an array of "
-                f"{declared}"
-            )
+        if declared != held and not dtype.hasobject:
+            raise zipfile.BadZipFile(f"{info.filename} has {held} bytes for an array of {declared}")
 
 
 def _listed(names: Iterable[str], most: int = 6) -> str:

@@ -34,8 +34,9 @@ NAMES = {
     "b_h": "bias_hh",
     "w_p": "weight_hr",
 }
+_BIASES = ("bias_ih", "bias_hh")  # a module has both in all directions, or none
 
-_NAME = re.compile(rf"({'|'.join(NAMES.values())})(?:_l(\d+)(_reverse)?)?")
+_NAME = re.compile(rf"({'|'.join(NAMES.values())})(?:_l(0|[1-9][0-9]*)(_reverse)?)?")
 _LONGEST_NAME = 10_000
 _CELL_OF_GATES = {4: "lstm", 3: "gru"}
 
@@ -123,7 +124,11 @@ def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool
             unknown.append(key)
             continue
         kind, layer, backward = match.groups()
-        found.setdefault((int(layer or 0), bool(backward)), {})[kind] = to_array(value, key)
+        where = int(layer or 0), bool(backward)
+        parts = found.setdefault(where, {})
+        if kind in parts:
+            raise ValueError(f"the state dict has {kind}, of a cell, beside {_key(kind, *where)}")
+        parts[kind] = to_array(value, key)
     if not found:
         raise _no_weights_error(state, prefix)
     if foreign := [key for key in unknown if is_foreign(key)]:
@@ -140,9 +145,9 @@ def _key(kind: str, layer: int, backward: bool) -> str:
     return f"{kind}_l{layer}" + ("_reverse" if backward else "")
 
 
-def _units(parts: _Parts, where: tuple[int, bool]) -> int:
-    """H, after checking that there are the matrices of a direction."""
-    for kind in ("weight_ih", "weight_hh"):
+def _units(parts: _Parts, where: tuple[int, bool], biased: bool = False) -> int:
+    """H, after checking that there are the matrices of a direction, and both biases if biased."""
+    for kind in ("weight_ih", "weight_hh", *_BIASES[: 2 * biased]):
         if kind not in parts:
             raise ValueError(f"the state dict has no {_key(kind, *where)}")
     for kind in ("weight_ih", "weight_hh", "weight_hr"):
@@ -152,8 +157,8 @@ def _units(parts: _Parts, where: tuple[int, bool]) -> int:
     return parts["weight_hr" if "weight_hr" in parts else "weight_hh"].shape[1]
 
 
-def _direction(parts: _Parts, where: tuple[int, bool], cell: str) -> DirectionWeights:
-    rows = len(GATES[cell]) * _units(parts, where)
+def _direction(parts: _Parts, where: tuple[int, bool], cell: str, biased: bool) -> DirectionWeights:
+    rows = len(GATES[cell]) * _units(parts, where, biased)
     arrays = {field: parts[kind] for field, kind in NAMES.items() if kind in parts}
     for field in arrays:
         if field == "w_p":
@@ -218,10 +223,11 @@ def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> Rec
     cell = _cell_of_arrays(found[0, False], cell)
     numbers = 1 + max(number for number, _ in found)
     both = any(backward for _, backward in found)
+    biased = any(kind in parts for parts in found.values() for kind in _BIASES)
     layers = []
     for number in range(numbers):
         of_layer = [
-            _direction(found.get(where, {}), where, cell)
+            _direction(found.get(where, {}), where, cell, biased)
             for where in ((number, False), (number, True))[: 1 + both]
         ]
         layers.append(LayerWeights(*of_layer))
