@@ -14,7 +14,7 @@ import onnx
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from helpers.tf1_tables import bundle, entry, field, shape
+from helpers.tf1_tables import bundle, entry, field, shape, table
 from onnx import TensorProto, helper
 
 from tf_blockrnn import weights
@@ -205,6 +205,89 @@ def test_checkpoints_of_impossible_tensors(kernel, tmp_path):
     refused(tmp_path / "m", "not an intact TensorFlow checkpoint", cell="LSTMCell")
 
 
+def test_tables_of_two_entries_of_one_name(tmp_path):
+    """TensorFlow has the shape of one of them, and the elements of the other."""
+    names = b"rnn/lstm_cell/bias", b"rnn/lstm_cell/kernel"
+    twice = [(names[0], entry(shape(12), 0, 48)), (names[1], entry(shape(5, 12), 48, 240))] * 2
+    (tmp_path / "m.data-00000-of-00001").write_bytes(bytes(288))
+    for entries in (sorted(twice), twice):
+        (tmp_path / "m.index").write_bytes(bundle(entries))
+        refused(tmp_path / "m", "its keys are not sorted", cell="LSTMCell")
+
+
+def lstm_cell(path, value, version=1) -> None:
+    """A checkpoint of one cell, with this number in place of all weights."""
+    names = [f"rnn/lstm_cell/{name}" for name in ("kernel", "bias")]
+    tensors = [tf.fill([5, 12], float(value)), tf.fill([12], float(value))]
+    if version == 1:
+        tf.raw_ops.Save(filename=str(path), tensor_names=names, data=tensors)
+    else:
+        tf.raw_ops.SaveV2(
+            prefix=str(path), tensor_names=names, shape_and_slices=["", ""], tensors=tensors
+        )
+
+
+def value_of(path) -> float:
+    return weights.read(path, cell="LSTMCell").layers[0].forward.w_x.flat[0]
+
+
+@pytest.mark.parametrize("name", ["m[1]", "m*", "m?", "m\\1", "m[!a]", "m{1}"])
+def test_names_of_checkpoints_are_no_patterns(name, tmp_path):
+    """Of files and of the folders that they are in."""
+    folder = tmp_path / name
+    folder.mkdir()
+    lstm_cell(folder / "m1", 1)
+    lstm_cell(folder / name, 7)
+    assert value_of(folder / name) == 7
+    escaped = name.replace("\\", "\\\\")
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "{escaped}"')
+    assert value_of(folder) == 7
+    lstm_cell(tmp_path / "of_2", 5, version=2)
+    for ending in ("index", "data-00000-of-00001"):
+        (tmp_path / f"of_2.{ending}").rename(folder / f"{name}.{ending}")
+    if "[" in name or "\\" in name:
+        refused(folder / name, "TensorFlow finds none with", cell="LSTMCell")
+    else:
+        assert value_of(folder / name) == 5
+
+
+@pytest.mark.parametrize("pattern", ["m\\\\1", "*m1", "m?", "[!n]1"])
+def test_files_of_a_pattern_are_checked(pattern, tmp_path):
+    """As TensorFlow finds them, which is not as Python does."""
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{pattern}"')
+    refused(tmp_path, "the folder has no checkpoint that is complete", cell="LSTMCell")
+    (tmp_path / "m1").write_bytes(table([(b"", field(1, field(1, field(2, shape(-1)))))]))
+    refused(tmp_path, "a tensor has a shape that is none", cell="LSTMCell")
+    lstm_cell(tmp_path / "m1", 7)
+    assert value_of(tmp_path) == 7
+
+
+def test_a_checkpoint_beside_a_folder_of_its_name(tmp_path):
+    lstm_cell(tmp_path / "m", 7, version=2)
+    (tmp_path / "m").mkdir()
+    lstm_cell(tmp_path / "m" / "n", 1)
+    (tmp_path / "m" / "checkpoint").write_text('model_checkpoint_path: "n"')
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "m"')
+    for path in ("m", "m.index", ""):
+        assert value_of(tmp_path / path) == 7
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", ["m.index", "m.data-00000-of-00001", "checkpoint", "in_folder"])
+def test_files_without_an_end(kind, name, tmp_path):
+    lstm_cell(tmp_path / "m", 7, version=2)
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{name.partition(".")[0]}"')
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name) if kind == "pipe" else (tmp_path / name).symlink_to("/dev/zero")
+    words = "data-00000-of-00001 is missing" if "data" in name else "it is not a regular file"
+    refused(tmp_path, words, cell="LSTMCell")
+    if name.startswith("m."):
+        refused(tmp_path / "m", words, cell="LSTMCell")
+    if name == "m.index":
+        with pytest.raises(ValueError, match=words):
+            weights.read(tmp_path / name, cell="LSTMCell")
+
+
 def test_a_folder_whose_checkpoint_is_elsewhere(tmp_path):
     (tmp_path / "m.index").write_bytes(bundle([(b"a", entry(shape(1), 0, 4))]))
     (tmp_path / "in").mkdir()
@@ -218,13 +301,7 @@ def test_a_folder_by_a_symbolic_link(tmp_path):
     folder, link, prefix = tmp_path / "in", tmp_path / "link", str(tmp_path / "in" / "m")
     folder.mkdir()
     link.symlink_to(folder)
-    names = [f"rnn/lstm_cell/{name}" for name in ("kernel", "bias")]
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=names,
-        shape_and_slices=["", ""],
-        tensors=[tf.ones([5, 12]), tf.ones([12])],
-    )
+    lstm_cell(prefix, 1, version=2)
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "{prefix}"')
     assert weights.read(link, cell="LSTMCell") == weights.read(prefix, cell="LSTMCell")
 

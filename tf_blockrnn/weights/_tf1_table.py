@@ -10,11 +10,11 @@ Source: `leveldb/doc/table_format.md`, and TensorFlow's `tensor_bundle.proto` an
 
 from __future__ import annotations
 
-import glob
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tf_blockrnn.weights._bounds import check_expansion
@@ -33,20 +33,34 @@ _VALUES = {1: (5, 4), 2: (6, 8), 14: (13, 0), 19: (13, 0)}
 _MOST_RANK = 254
 
 
-def check_checkpoint(path: str) -> None:
+def check_checkpoint(path: str, glob: Callable[[str], Sequence[str]]) -> str | None:
     """Refuses a checkpoint that is corrupt or declares more than its files have.
 
     Args:
       path: the prefix of a checkpoint of version 2, or a file or pattern of files of version 1.
+      glob: TensorFlow's, so that the files of a pattern are those that it reads.
+
+    Returns:
+      The pattern by which TensorFlow's reader finds these files; None if there are none.
 
     Raises:
       ValueError: it is refused.
     """
     if os.path.exists(f"{path}.index"):
         _check_bundle(path)
-        return
-    for one in [path] if os.path.isfile(path) else glob.glob(path):
+        return path
+    if os.path.isfile(path):
+        path = re.sub(r"[*?\[\]\\]", r"\\\g<0>", path)
+    files = glob(path)
+    for one in files:
         _check_slices(one)
+    return path if files else None
+
+
+def check_regular(path: str) -> None:
+    """Refuses a device or a pipe, which may have no end."""
+    if not os.path.isfile(path):
+        raise ValueError(f"{path}: it is not a regular file")
 
 
 # ---- protocol buffers and tables
@@ -121,10 +135,12 @@ def _block(table: bytes, handle: _Bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _table(path: str) -> Iterator[tuple[bytes, bytes]]:
+    check_regular(path)
     data = pathlib.Path(path).read_bytes()
     footer = _Bytes(data[-_FOOTER:])
     footer.number(), footer.number()  # of the index of filters, which is empty
     names = blocks = 0
+    last = None
     for _, handle in _block(data, footer):
         place = _Bytes(handle)
         place.number()
@@ -132,6 +148,9 @@ def _table(path: str) -> Iterator[tuple[bytes, bytes]]:
         if blocks > len(data):
             raise ValueError("its blocks overlap")
         for key, value in _block(data, _Bytes(handle)):
+            if last is not None and key <= last:
+                raise ValueError("its keys are not sorted")
+            last = key
             names += len(key)
             check_expansion(names, len(data))
             yield key, value
