@@ -181,12 +181,16 @@ def test_panics_of_rust(raised, monkeypatch):
 @pytest.mark.parametrize(
     "kernel",
     [
-        # TensorFlow ends the process for the first five.
+        # TensorFlow ends the process for the first nine.
         entry(shape(-1, 12), 48, 240),
         entry(shape(2**40, 2**40), 48, 240),
         entry(shape(2**40, 2**40, 0), 48, 0),
         entry(shape(*[1] * 255), 48, 4),
         entry(shape(2**62, 4), 48, 0),
+        entry(shape(5, 12), 48, 240, kind=0),
+        entry(shape(5, 12), 48, 240, kind=101),
+        entry(shape(2**40), 48, 240, more=field(2, shape(2**40))),
+        entry(field(2, field(1, 5) + field(2, b"\xff")) + shape(12), 48, 240),
         entry(shape(2**36), 0, 2**38),
         entry(shape(5, 12), 2**63 - 1, 240),
         entry(shape(5, 12), 48, -240),
@@ -213,6 +217,20 @@ def test_tables_of_two_entries_of_one_name(tmp_path):
     for entries in (sorted(twice), twice):
         (tmp_path / "m.index").write_bytes(bundle(entries))
         refused(tmp_path / "m", "its keys are not sorted", cell="LSTMCell")
+
+
+def test_entries_that_only_a_search_finds(tmp_path):
+    """A search begins where the table says, which may be within the value of another entry."""
+    names = b"rnn/lstm_cell/bias", b"rnn/lstm_cell/kernel"
+    value = entry(shape(5, 12), 48, 240, kind=0)
+    inside = b"\0" + bytes([len(names[1]), len(value)]) + names[1] + value
+    entries = [
+        (names[0], entry(shape(12), 0, 48, more=field(99, inside))),
+        (names[1], entry(shape(5, 12), 48, 240)),
+    ]
+    (tmp_path / "m.data-00000-of-00001").write_bytes(bytes(288))
+    (tmp_path / "m.index").write_bytes(bundle(entries, bundle(entries).index(inside)))
+    refused(tmp_path / "m", "places where no key begins", cell="LSTMCell")
 
 
 def lstm_cell(path, value, version=1) -> None:

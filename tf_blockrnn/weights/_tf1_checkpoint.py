@@ -109,13 +109,14 @@ _OTHER_CELLS = {
 def _reader(path: str) -> Any:
     """TensorFlow's reader of the checkpoint at a path, or of the latest one in a folder."""
     import tensorflow as tf
+    from google.protobuf.message import DecodeError
 
     of_folder = os.path.isdir(path) and not os.path.exists(f"{path}.index")
     latest = _latest(path) if of_folder else path
     # TensorFlow looks for an index by the path as a pattern, and reads that of the path itself.
     if latest and re.search(r"[\[\\]", latest) and os.path.exists(f"{latest}.index"):
         raise UnsupportedError(f"{latest}.index: TensorFlow finds none with [ or \\ in its path")
-    with intact("TensorFlow checkpoint", LookupError, ValueError):
+    with intact("TensorFlow checkpoint", LookupError, ValueError, DecodeError):
         pattern = latest and check_checkpoint(latest, tf.io.gfile.glob)
     if pattern:
         # Not load_checkpoint: where there is a folder of this name, that reads the one in there.
