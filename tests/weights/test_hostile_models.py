@@ -10,12 +10,13 @@ import pathlib
 import zipfile
 from unittest import mock
 
+import numpy as np
 import onnx
 import pytest
 import safetensors.numpy
 import tensorflow as tf
 from helpers.tf1_tables import bundle, entry, field, shape, table
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tf_blockrnn import weights
 from tf_blockrnn.weights import _bounds
@@ -408,6 +409,109 @@ def test_tensors_in_other_files(tensors, words, tmp_path):
         found = model([node], tensors[1:])
         (folder / "m.onnx").write_bytes(found.SerializeToString())
         refused(folder / "m.onnx", words)
+
+
+def filled(name, value=1.0, dims=(1, 9, 2), **fields):
+    made = TensorProto(name=name, dims=dims, data_type=TensorProto.FLOAT, **fields)
+    made.raw_data = np.full(18, value, "f4").tobytes()
+    return made
+
+
+def constant(name, value=2.0, **fields):
+    return helper.make_node("Constant", [], [name], value=filled("", value, **fields))
+
+
+def gru(output="y", **attributes):
+    return helper.make_node("GRU", ["x", "W", "R"], [output], hidden_size=3, **attributes)
+
+
+def gru_model(*nodes, constants=(), inputs=("x",), version=8):
+    """A model that has W and R, and whose first nodes are these."""
+    recurrent = np.full([1, 9, 3], 1, "f4")
+    known = [numpy_helper.from_array(recurrent, "R"), *constants]
+    infos = [helper.make_tensor_value_info(name, 1, [None] * 3) for name in inputs]
+    graph = helper.make_graph(nodes, "g", infos, [], known)
+    imports = [helper.make_opsetid("", 14)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=version)
+
+
+def choice(*nodes, other=(), **body):
+    """An If of the value c, with a body of these nodes, and one of others."""
+    bodies = [helper.make_graph(each, "b", [], [], **body) for each in (nodes, other or nodes)]
+    return helper.make_node("If", ["c"], ["z"], then_branch=bodies[0], else_branch=bodies[1])
+
+
+ONE_W, WITH_C = [filled("W")], ("x", "c")
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (gru_model(gru(), constants=[filled("W"), filled("W", 2)]), "two initializers 'W'"),
+        (gru_model(constant("W"), gru(), constants=ONE_W), "two values of one name, 'W'"),
+        (gru_model(constant("W"), constant("W", 3), gru()), "two values of one name, 'W'"),
+        (gru_model(constant("x"), gru(), constants=ONE_W), "two values of one name, 'x'"),
+        (gru_model(gru(), constants=ONE_W, inputs="xx"), "two values of one name, 'x'"),
+        (
+            gru_model(choice(constant("W"), gru()), constants=ONE_W, inputs=WITH_C),
+            "two values of one name, 'W'",
+        ),
+        (
+            gru_model(choice(gru(), initializer=[filled("W"), filled("W", 2)]), inputs=WITH_C),
+            "two initializers 'W'",
+        ),
+        (gru_model(gru(), constants=[filled("W", dims=(1, 9, -1))]), "'W' has a negative dim"),
+        (gru_model(gru(), constants=[filled("W", dims=(1, -9, 2))]), "'W' has a negative dim"),
+        (gru_model(constant("W", dims=(1, 9, -1)), gru()), "has a negative dim"),
+        (
+            gru_model(gru(), constants=[filled("W", float_data=[2] * 18)]),
+            "'W' has both float_data and raw_data",
+        ),
+        (gru_model(constant("W", int32_data=[2]), gru()), "has both int32_data and raw_data"),
+        (
+            gru_model(gru(), constants=[filled("W", data_location=1)]),
+            "'W' has both raw_data and external_data",
+        ),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_models_of_two_values_for_one(made, words, tmp_path):
+    """ONNX's checker refuses them, too."""
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(made)
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    refused(tmp_path / "m.onnx", words)
+
+
+def test_two_attributes_and_two_places_of_one_name(tmp_path):
+    node = gru(direction="forward")
+    node.attribute.append(helper.make_attribute("direction", "reverse"))
+    onnx.save(gru_model(node, constants=ONE_W), tmp_path / "m.onnx")
+    refused(tmp_path / "m.onnx", "the node GRU of 'y' has two attributes of one name")
+    (tmp_path / "m.bin").write_bytes(bytes(1000))
+    tensor = external(location="m.bin", offset=0)
+    tensor.external_data.add(key="offset", value="4")
+    (tmp_path / "m.onnx").write_bytes(gru_model(gru(), constants=[tensor]).SerializeToString())
+    refused(tmp_path / "m.onnx", "'W' has two places in files")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        gru_model(gru(), constants=ONE_W),
+        gru_model(constant("W", 1.0), gru()),
+        # An input with a default, as the first versions have each initializer.
+        gru_model(gru(), constants=ONE_W, inputs=("x", "W", "R"), version=3),
+        # Bodies that do not see each other's values, nor those of later nodes.
+        gru_model(choice(constant("W", 1.0), gru(), other=[constant("W")]), inputs=WITH_C),
+        gru_model(choice(gru("z"), other=[constant("z")]), constants=ONE_W, inputs=WITH_C),
+    ],
+    ids=["initializer", "constant", "default", "branches", "output"],
+)
+def test_models_of_one_value_for_each_name(made, tmp_path):
+    onnx.checker.check_model(made)
+    onnx.save(made, tmp_path / "m.onnx")
+    assert weights.read(tmp_path / "m.onnx").layers[0].forward.w_x.tolist() == [[[1] * 3] * 2] * 3
 
 
 def deep(depth):
