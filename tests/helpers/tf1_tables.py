@@ -44,22 +44,23 @@ def entry(dims: bytes, place: int, size: int, kind: int = 1, more: bytes = b"") 
     return field(1, kind) + field(2, dims) + field(4, place) + field(5, size) + more
 
 
-def table(entries: list[tuple[bytes, bytes]]) -> bytes:
+def table(entries: list[tuple[bytes, bytes]], restart: int = 0) -> bytes:
+    """A table of one block, in which a search begins at this place."""
     out = b""
 
-    def block(pairs: list[tuple[bytes, bytes]]) -> bytes:
+    def block(pairs: list[tuple[bytes, bytes]], restart: int = 0) -> bytes:
         nonlocal out
         parts = (b"\0" + number(len(k)) + number(len(v)) + k + v for k, v in pairs)
-        data = b"".join(parts) + b"\0\0\0\0\1\0\0\0"
+        data = b"".join(parts) + restart.to_bytes(4, "little") + b"\1\0\0\0"
         handle = number(len(out)) + number(len(data))
         out += data + b"\0" + _checksum(data + b"\0")
         return handle
 
-    handle = block(entries)
+    handle = block(entries, restart)
     footer = block([]) + block([(entries[-1][0] + b"~", handle)])
     return out + footer.ljust(40, b"\0") + _MAGIC
 
 
-def bundle(entries: list[tuple[bytes, bytes]]) -> bytes:
+def bundle(entries: list[tuple[bytes, bytes]], restart: int = 0) -> bytes:
     """The .index of one file of data."""
-    return table([(b"", field(1, 1) + field(3, field(1, 1))), *entries])
+    return table([(b"", field(1, 1) + field(3, field(1, 1))), *entries], restart)

@@ -15,8 +15,8 @@ import onnx
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from helpers.tf1_tables import bundle, entry, field, shape
-from onnx import TensorProto, helper
+from helpers.tf1_tables import bundle, entry, field, shape, table
+from onnx import TensorProto, helper, numpy_helper
 
 from tf_blockrnn import weights
 from tf_blockrnn.weights import _bounds
@@ -234,12 +234,16 @@ def test_panics_of_rust(raised, monkeypatch):
 @pytest.mark.parametrize(
     "kernel",
     [
-        # TensorFlow ends the process for the first five.
+        # TensorFlow ends the process for the first nine.
         entry(shape(-1, 12), 48, 240),
         entry(shape(2**40, 2**40), 48, 240),
         entry(shape(2**40, 2**40, 0), 48, 0),
         entry(shape(*[1] * 255), 48, 4),
         entry(shape(2**62, 4), 48, 0),
+        entry(shape(5, 12), 48, 240, kind=0),
+        entry(shape(5, 12), 48, 240, kind=101),
+        entry(shape(2**40), 48, 240, more=field(2, shape(2**40))),
+        entry(field(2, field(1, 5) + field(2, b"\xff")) + shape(12), 48, 240),
         entry(shape(2**36), 0, 2**38),
         entry(shape(5, 12), 2**63 - 1, 240),
         entry(shape(5, 12), 48, -240),
@@ -258,6 +262,103 @@ def test_checkpoints_of_impossible_tensors(kernel, tmp_path):
     refused(tmp_path / "m", "not an intact TensorFlow checkpoint", cell="LSTMCell")
 
 
+def test_tables_of_two_entries_of_one_name(tmp_path):
+    """TensorFlow has the shape of one of them, and the elements of the other."""
+    names = b"rnn/lstm_cell/bias", b"rnn/lstm_cell/kernel"
+    twice = [(names[0], entry(shape(12), 0, 48)), (names[1], entry(shape(5, 12), 48, 240))] * 2
+    (tmp_path / "m.data-00000-of-00001").write_bytes(bytes(288))
+    for entries in (sorted(twice), twice):
+        (tmp_path / "m.index").write_bytes(bundle(entries))
+        refused(tmp_path / "m", "its keys are not sorted", cell="LSTMCell")
+
+
+def test_entries_that_only_a_search_finds(tmp_path):
+    """A search begins where the table says, which may be within the value of another entry."""
+    names = b"rnn/lstm_cell/bias", b"rnn/lstm_cell/kernel"
+    value = entry(shape(5, 12), 48, 240, kind=0)
+    inside = b"\0" + bytes([len(names[1]), len(value)]) + names[1] + value
+    entries = [
+        (names[0], entry(shape(12), 0, 48, more=field(99, inside))),
+        (names[1], entry(shape(5, 12), 48, 240)),
+    ]
+    (tmp_path / "m.data-00000-of-00001").write_bytes(bytes(288))
+    (tmp_path / "m.index").write_bytes(bundle(entries, bundle(entries).index(inside)))
+    refused(tmp_path / "m", "places where no key begins", cell="LSTMCell")
+
+
+def lstm_cell(path, value, version=1) -> None:
+    """A checkpoint of one cell, with this number in place of all weights."""
+    names = [f"rnn/lstm_cell/{name}" for name in ("kernel", "bias")]
+    tensors = [tf.fill([5, 12], float(value)), tf.fill([12], float(value))]
+    if version == 1:
+        tf.raw_ops.Save(filename=str(path), tensor_names=names, data=tensors)
+    else:
+        tf.raw_ops.SaveV2(
+            prefix=str(path), tensor_names=names, shape_and_slices=["", ""], tensors=tensors
+        )
+
+
+def value_of(path) -> float:
+    return weights.read(path, cell="LSTMCell").layers[0].forward.w_x.flat[0]
+
+
+@pytest.mark.parametrize("name", ["m[1]", "m*", "m?", "m\\1", "m[!a]", "m{1}"])
+def test_names_of_checkpoints_are_no_patterns(name, tmp_path):
+    """Of files and of the folders that they are in."""
+    folder = tmp_path / name
+    folder.mkdir()
+    lstm_cell(folder / "m1", 1)
+    lstm_cell(folder / name, 7)
+    assert value_of(folder / name) == 7
+    escaped = name.replace("\\", "\\\\")
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "{escaped}"')
+    assert value_of(folder) == 7
+    lstm_cell(tmp_path / "of_2", 5, version=2)
+    for ending in ("index", "data-00000-of-00001"):
+        (tmp_path / f"of_2.{ending}").rename(folder / f"{name}.{ending}")
+    if "[" in name or "\\" in name:
+        refused(folder / name, "TensorFlow finds none with", cell="LSTMCell")
+    else:
+        assert value_of(folder / name) == 5
+
+
+@pytest.mark.parametrize("pattern", ["m\\\\1", "*m1", "m?", "[!n]1"])
+def test_files_of_a_pattern_are_checked(pattern, tmp_path):
+    """As TensorFlow finds them, which is not as Python does."""
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{pattern}"')
+    refused(tmp_path, "the folder has no checkpoint that is complete", cell="LSTMCell")
+    (tmp_path / "m1").write_bytes(table([(b"", field(1, field(1, field(2, shape(-1)))))]))
+    refused(tmp_path, "a tensor has a shape that is none", cell="LSTMCell")
+    lstm_cell(tmp_path / "m1", 7)
+    assert value_of(tmp_path) == 7
+
+
+def test_a_checkpoint_beside_a_folder_of_its_name(tmp_path):
+    lstm_cell(tmp_path / "m", 7, version=2)
+    (tmp_path / "m").mkdir()
+    lstm_cell(tmp_path / "m" / "n", 1)
+    (tmp_path / "m" / "checkpoint").write_text('model_checkpoint_path: "n"')
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "m"')
+    for path in ("m", "m.index", ""):
+        assert value_of(tmp_path / path) == 7
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", ["m.index", "m.data-00000-of-00001", "checkpoint", "in_folder"])
+def test_files_without_an_end(kind, name, tmp_path):
+    lstm_cell(tmp_path / "m", 7, version=2)
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{name.partition(".")[0]}"')
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name) if kind == "pipe" else (tmp_path / name).symlink_to("/dev/zero")
+    words = "data-00000-of-00001 is missing" if "data" in name else "it is not a regular file"
+    refused(tmp_path, words, cell="LSTMCell")
+    if name.startswith("m."):
+        refused(tmp_path / "m", words, cell="LSTMCell")
+    if name == "m.index":
+        with pytest.raises(ValueError, match=words):
+            weights.read(tmp_path / name, cell="LSTMCell")
+
+
 def test_a_folder_whose_checkpoint_is_elsewhere(tmp_path):
     (tmp_path / "m.index").write_bytes(bundle([(b"a", entry(shape(1), 0, 4))]))
     (tmp_path / "in").mkdir()
@@ -271,13 +372,7 @@ def test_a_folder_by_a_symbolic_link(tmp_path):
     folder, link, prefix = tmp_path / "in", tmp_path / "link", str(tmp_path / "in" / "m")
     folder.mkdir()
     link.symlink_to(folder)
-    names = [f"rnn/lstm_cell/{name}" for name in ("kernel", "bias")]
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=names,
-        shape_and_slices=["", ""],
-        tensors=[tf.ones([5, 12]), tf.ones([12])],
-    )
+    lstm_cell(prefix, 1, version=2)
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "{prefix}"')
     assert weights.read(link, cell="LSTMCell") == weights.read(prefix, cell="LSTMCell")
 
@@ -366,6 +461,109 @@ def test_tensors_in_other_files(tensors, words, tmp_path):
         found = model([node], tensors[1:])
         (folder / "m.onnx").write_bytes(found.SerializeToString())
         refused(folder / "m.onnx", words)
+
+
+def filled(name, value=1.0, dims=(1, 9, 2), **fields):
+    made = TensorProto(name=name, dims=dims, data_type=TensorProto.FLOAT, **fields)
+    made.raw_data = np.full(18, value, "f4").tobytes()
+    return made
+
+
+def constant(name, value=2.0, **fields):
+    return helper.make_node("Constant", [], [name], value=filled("", value, **fields))
+
+
+def gru(output="y", **attributes):
+    return helper.make_node("GRU", ["x", "W", "R"], [output], hidden_size=3, **attributes)
+
+
+def gru_model(*nodes, constants=(), inputs=("x",), version=8):
+    """A model that has W and R, and whose first nodes are these."""
+    recurrent = np.full([1, 9, 3], 1, "f4")
+    known = [numpy_helper.from_array(recurrent, "R"), *constants]
+    infos = [helper.make_tensor_value_info(name, 1, [None] * 3) for name in inputs]
+    graph = helper.make_graph(nodes, "g", infos, [], known)
+    imports = [helper.make_opsetid("", 14)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=version)
+
+
+def choice(*nodes, other=(), **body):
+    """An If of the value c, with a body of these nodes, and one of others."""
+    bodies = [helper.make_graph(each, "b", [], [], **body) for each in (nodes, other or nodes)]
+    return helper.make_node("If", ["c"], ["z"], then_branch=bodies[0], else_branch=bodies[1])
+
+
+ONE_W, WITH_C = [filled("W")], ("x", "c")
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (gru_model(gru(), constants=[filled("W"), filled("W", 2)]), "two initializers 'W'"),
+        (gru_model(constant("W"), gru(), constants=ONE_W), "two values of one name, 'W'"),
+        (gru_model(constant("W"), constant("W", 3), gru()), "two values of one name, 'W'"),
+        (gru_model(constant("x"), gru(), constants=ONE_W), "two values of one name, 'x'"),
+        (gru_model(gru(), constants=ONE_W, inputs="xx"), "two values of one name, 'x'"),
+        (
+            gru_model(choice(constant("W"), gru()), constants=ONE_W, inputs=WITH_C),
+            "two values of one name, 'W'",
+        ),
+        (
+            gru_model(choice(gru(), initializer=[filled("W"), filled("W", 2)]), inputs=WITH_C),
+            "two initializers 'W'",
+        ),
+        (gru_model(gru(), constants=[filled("W", dims=(1, 9, -1))]), "'W' has a negative dim"),
+        (gru_model(gru(), constants=[filled("W", dims=(1, -9, 2))]), "'W' has a negative dim"),
+        (gru_model(constant("W", dims=(1, 9, -1)), gru()), "has a negative dim"),
+        (
+            gru_model(gru(), constants=[filled("W", float_data=[2] * 18)]),
+            "'W' has both float_data and raw_data",
+        ),
+        (gru_model(constant("W", int32_data=[2]), gru()), "has both int32_data and raw_data"),
+        (
+            gru_model(gru(), constants=[filled("W", data_location=1)]),
+            "'W' has both raw_data and external_data",
+        ),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_models_of_two_values_for_one(made, words, tmp_path):
+    """ONNX's checker refuses them, too."""
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(made)
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    refused(tmp_path / "m.onnx", words)
+
+
+def test_two_attributes_and_two_places_of_one_name(tmp_path):
+    node = gru(direction="forward")
+    node.attribute.append(helper.make_attribute("direction", "reverse"))
+    onnx.save(gru_model(node, constants=ONE_W), tmp_path / "m.onnx")
+    refused(tmp_path / "m.onnx", "the node GRU of 'y' has two attributes of one name")
+    (tmp_path / "m.bin").write_bytes(bytes(1000))
+    tensor = external(location="m.bin", offset=0)
+    tensor.external_data.add(key="offset", value="4")
+    (tmp_path / "m.onnx").write_bytes(gru_model(gru(), constants=[tensor]).SerializeToString())
+    refused(tmp_path / "m.onnx", "'W' has two places in files")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        gru_model(gru(), constants=ONE_W),
+        gru_model(constant("W", 1.0), gru()),
+        # An input with a default, as the first versions have each initializer.
+        gru_model(gru(), constants=ONE_W, inputs=("x", "W", "R"), version=3),
+        # Bodies that do not see each other's values, nor those of later nodes.
+        gru_model(choice(constant("W", 1.0), gru(), other=[constant("W")]), inputs=WITH_C),
+        gru_model(choice(gru("z"), other=[constant("z")]), constants=ONE_W, inputs=WITH_C),
+    ],
+    ids=["initializer", "constant", "default", "branches", "output"],
+)
+def test_models_of_one_value_for_each_name(made, tmp_path):
+    onnx.checker.check_model(made)
+    onnx.save(made, tmp_path / "m.onnx")
+    assert weights.read(tmp_path / "m.onnx").layers[0].forward.w_x.tolist() == [[[1] * 3] * 2] * 3
 
 
 def deep(depth):

@@ -211,6 +211,9 @@ def test_other_sources_are_refused():
     sideways = formats.OnnxLayer("GRU", arrays, {"direction": "sideways"})
     with pytest.raises(ValueError, match="direction must be .* got 'sideways'"):
         weights.from_onnx(sideways)
+    for flag in ("layout", "linear_before_reset"):
+        with pytest.raises(ValueError, match=f"{flag} must be 0 or 1, got 7"):
+            weights.from_onnx(formats.OnnxLayer("GRU", arrays, {flag: 7}))
 
 
 def test_initializers_may_be_tensors():
@@ -219,6 +222,14 @@ def test_initializers_may_be_tensors():
     want = weights.from_onnx(node, arrays)
     assert weights.from_onnx(node, tensors) == want
     assert weights.from_onnx(node, {tensor.name: tensor for tensor in tensors}) == want
+    with pytest.raises(ValueError, match="two initializers 'W'"):
+        weights.from_onnx(node, [*tensors, tensors[0]])
+    tensors[0].dims[1] *= -1
+    with pytest.raises(ValueError, match="'W' has a negative dim"):
+        weights.from_onnx(node, {tensor.name: tensor for tensor in tensors})
+    node.attribute.append(helper.make_attribute("direction", "reverse"))
+    with pytest.raises(ValueError, match="two attributes of one name"):
+        weights.from_onnx(node, arrays)
 
 
 def test_weights_may_be_constants_but_not_computed():
@@ -276,14 +287,20 @@ def test_nodes_are_found_in_control_flow_and_without_names():
         for n in range(2)
     ]
     choice = helper.make_node("If", ["C"], ["Z"], then_branch=bodies[0], else_branch=bodies[1])
-    found = weights.from_onnx(model_of(node, arrays, nodes=[node, choice]))
+    found = weights.from_onnx(model_of(node, arrays, nodes=[choice, node]))
     want = weights.from_onnx(node, arrays)
     assert found == {"gru_0": want, "gru_1": want, "gru_2": want}
 
 
 def test_names_that_repeat_are_told_apart():
     node, arrays = random_node("GRU", 1)
-    assert list(weights.from_onnx(model_of(node, arrays, nodes=[node, node]))) == ["node", "node_1"]
+    nodes = []
+    for name in ("node_2", "node", "node"):
+        nodes.append(onnx.NodeProto())
+        nodes[-1].CopyFrom(node)
+        nodes[-1].name, nodes[-1].output[:] = name, [f"Y{len(nodes)}"]
+    found = weights.from_onnx(model_of(node, arrays, nodes=nodes))
+    assert list(found) == ["node_2", "node", "node_2_2"]
 
 
 def test_the_opset_has_the_type(tf):

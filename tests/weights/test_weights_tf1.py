@@ -246,6 +246,24 @@ def test_a_missing_layer_is_an_error():
         weights.from_tf1(Reader(variables), cell="LSTMCell")
 
 
+@pytest.mark.parametrize("other", ["cell_00", "cell_\u0660", "fw"])
+def test_two_cells_of_one_place_are_an_error(other):
+    scopes = "rnn/cell_0/lstm_cell", f"rnn/{other}/lstm_cell"
+    variables = lstm_variables(scopes[0]) | lstm_variables(scopes[1])
+    with pytest.raises(ValueError, match="there is more than one LSTMCell|has two LSTMCell"):
+        weights.from_tf1(Reader(variables), cell="LSTMCell")
+    read = weights.from_tf1(Reader(variables), cell="LSTMCell", scope=scopes[1])
+    assert read == weights.from_tf1(Reader(lstm_variables(scopes[1])), cell="LSTMCell")
+
+
+def test_two_names_of_one_variable_are_no_cell():
+    variables = lstm_variables("rnn/lstm_cell")
+    early = {"rnn/lstm_cell/weights": variables["rnn/lstm_cell/kernel"] + 1}
+    for both in (variables | early, early | variables):
+        with pytest.raises(ValueError, match="there is no LSTMCell in this checkpoint"):
+            weights.from_tf1(Reader(both), cell="LSTMCell")
+
+
 @pytest.mark.parametrize(
     "cell, arguments, words",
     [

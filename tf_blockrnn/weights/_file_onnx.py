@@ -35,6 +35,7 @@ from tf_blockrnn.weights._onnx_values import (
     Scope,
     Shared,
     attributes_of,
+    check_tensor,
     named,
     tensors_of,
 )
@@ -180,7 +181,10 @@ def _check_external(model: onnx.ModelProto, folder: str, size: int) -> None:
     files: dict[str, int] = {}
     declared, inside = 0, os.path.join(os.path.realpath(folder), "")
     for tensor in tensors_of(model):
+        check_tensor(tensor)  # what it has in a file would take the place of other elements
         place = {one.key: one.value for one in tensor.external_data}
+        if len(place) < len(tensor.external_data):
+            raise ValueError(f"the tensor {tensor.name!r} has two places in files")
         if not place:
             continue
         path = os.path.realpath(os.path.join(folder, place.get("location", "")))

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tf_blockrnn.weights._checks import UnsupportedError, first_line
-from tf_blockrnn.weights._onnx_values import DOMAINS, Scope, bodies_of
+from tf_blockrnn.weights._onnx_values import (
+    DOMAINS,
+    Scope,
+    bodies_of,
+    check_node,
+    constants_of,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -44,22 +50,42 @@ def _nodes(graph: onnx.GraphProto, scope: Scope) -> Iterator[NamedNode]:
     for node in graph.node:
         yield NamedNode(node.name, node, graph, scope)
         for body in bodies_of(node):
-            constants = {tensor.name: tensor for tensor in body.initializer}
-            yield from _nodes(body, Scope(constants, body, scope))
+            yield from _nodes(body, Scope(constants_of(body.initializer), body, scope))
 
 
 def _all_nodes(model: onnx.ModelProto) -> Iterator[NamedNode]:
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    constants = constants_of(model.graph.initializer)
     return _nodes(model.graph, Scope(constants, model.graph, model=model))
+
+
+def _check_graph(graph: onnx.GraphProto, *around: set[str]) -> None:
+    """Refuses two values of one name, also in a graph around, and nodes that check_node refuses."""
+    own: set[str] = set()
+
+    def add(names: Iterable[str], *others: set[str]) -> None:
+        for name in filter(None, names):
+            if any(name in known for known in (own, *others)):
+                raise ValueError(f"the model has two values of one name, {name!r}")
+            own.add(name)
+
+    add(info.name for info in graph.input)
+    own.update(tensor.name for tensor in graph.initializer)  # which may be an input's default
+    for node in graph.node:
+        check_node(node)
+        for body in bodies_of(node):
+            _check_graph(body, own, *around)
+        add(node.output, *around)
 
 
 def named_nodes(model: onnx.ModelProto) -> dict[str, NamedNode]:
     """All recurrent nodes by names as described in `onnx_layers`, those that are not read too."""
     found: dict[str, NamedNode] = {}
-    nodes = [one for one in _all_nodes(inlined(model)) if _LOOKS_RECURRENT.search(one.node.op_type)]
+    model = inlined(model)
+    _check_graph(model.graph)
+    nodes = [one for one in _all_nodes(model) if _LOOKS_RECURRENT.search(one.node.op_type)]
     for number, one in enumerate(nodes):
         name = one.name or f"{one.node.op_type.lower()}_{number}"
-        if name in found:  # bodies of control flow may repeat one
+        while name in found:  # bodies of control flow may repeat one
             name = f"{name}_{number}"
         found[name] = one._replace(name=name)
     return found

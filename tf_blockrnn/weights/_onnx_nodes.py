@@ -203,6 +203,9 @@ def cell_of(layer: OnnxLayer, name: str) -> tuple[str, dict[str, Any]]:
     unknown = sorted(set(attributes) - _KNOWN_ATTRIBUTES)
     if unknown:
         raise UnsupportedError(f"{name}: unknown attributes {', '.join(unknown)}")
+    for flag in ("layout", "linear_before_reset"):
+        if attributes.get(flag, 0) not in (0, 1):
+            raise ValueError(f"{name}: {flag} must be 0 or 1, got {attributes[flag]!r}")
     if attributes.get("clip"):
         raise UnsupportedError(
             f"{name}: clip = {attributes['clip']:g} bounds the pre-activations; the "

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,6 +64,40 @@ def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: text(helper.get_attribute_value(a)) for a in node.attribute}
 
 
+def check_node(node: onnx.NodeProto) -> None:
+    """Refuses two attributes of one name, and tensors that check_tensor refuses."""
+    if len({a.name for a in node.attribute}) < len(node.attribute):
+        raise ValueError(f"the node {named(node)} has two attributes of one name")
+    for attribute in node.attribute:
+        for tensor in (attribute.t, *attribute.tensors):
+            check_tensor(tensor)
+
+
+_DATA = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data")
+
+
+def check_tensor(tensor: onnx.TensorProto) -> None:
+    """Refuses dims that are none, and two sets of elements, of which one would be read."""
+    held = [name for name in _DATA if getattr(tensor, name)]
+    held += ["raw_data"] * tensor.HasField("raw_data")
+    if tensor.data_location == tensor.EXTERNAL:
+        held.append("external_data")
+    if len(held) > 1:
+        raise ValueError(f"the tensor {tensor.name!r} has both {held[0]} and {held[1]}")
+    if min(tensor.dims, default=0) < 0:
+        raise ValueError(f"the tensor {tensor.name!r} has a negative dim, {list(tensor.dims)}")
+
+
+def constants_of(tensors: Iterable[onnx.TensorProto]) -> dict[str, onnx.TensorProto]:
+    """Initializers by name; refuses two of one name."""
+    found: dict[str, onnx.TensorProto] = {}
+    for tensor in tensors:
+        if tensor.name in found:
+            raise ValueError(f"there are two initializers {tensor.name!r}")
+        found[tensor.name] = tensor
+    return found
+
+
 def bodies_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The graphs among a node's attributes: those of If, Loop and Scan."""
     for attribute in node.attribute:
@@ -91,6 +125,7 @@ def to_array(value: np.ndarray | onnx.TensorProto) -> np.ndarray:
         return value
     from onnx import numpy_helper
 
+    check_tensor(value)
     try:
         return numpy_helper.to_array(value)
     except KeyError:

@@ -19,7 +19,7 @@ from tf_blockrnn.weights._checks import (
     stack_per_direction,
     wrong_source,
 )
-from tf_blockrnn.weights._tf1_table import check_checkpoint
+from tf_blockrnn.weights._tf1_table import check_checkpoint, check_regular
 
 
 class Variable(NamedTuple):
@@ -109,17 +109,36 @@ _OTHER_CELLS = {
 def _reader(path: str) -> Any:
     """TensorFlow's reader of the checkpoint at a path, or of the latest one in a folder."""
     import tensorflow as tf
+    from google.protobuf.message import DecodeError
 
-    if os.path.isdir(path):
-        latest, folder = tf.train.latest_checkpoint(path), os.path.realpath(path)
-        if latest is None:
-            raise ValueError(f"{path}: the folder has no checkpoint that is complete")
-        if os.path.realpath(os.path.dirname(latest)) != folder:
-            raise ValueError(f"{path}: the folder names a checkpoint that is not in it, {latest}")
-        path = latest
-    with intact("TensorFlow checkpoint", LookupError, ValueError):
-        check_checkpoint(path)
-    return tf.train.load_checkpoint(path)
+    of_folder = os.path.isdir(path) and not os.path.exists(f"{path}.index")
+    latest = _latest(path) if of_folder else path
+    # TensorFlow looks for an index by the path as a pattern, and reads that of the path itself.
+    if latest and re.search(r"[\[\\]", latest) and os.path.exists(f"{latest}.index"):
+        raise UnsupportedError(f"{latest}.index: TensorFlow finds none with [ or \\ in its path")
+    with intact("TensorFlow checkpoint", LookupError, ValueError, DecodeError):
+        pattern = latest and check_checkpoint(latest, tf.io.gfile.glob)
+    if pattern:
+        # Not load_checkpoint: where there is a folder of this name, that reads the one in there.
+        return tf.compat.v1.train.NewCheckpointReader(pattern)
+    if of_folder:
+        raise ValueError(f"{path}: the folder has no checkpoint that is complete")
+    raise tf.errors.NotFoundError(None, None, f"{path}: there is no such checkpoint")
+
+
+def _latest(folder: str) -> str | None:
+    """The path of the checkpoint that the file `checkpoint` in a folder names."""
+    import tensorflow as tf
+
+    if os.path.exists(name := os.path.join(folder, "checkpoint")):
+        check_regular(name)
+    state = tf.train.get_checkpoint_state(folder)
+    if state is None:
+        return None
+    latest = state.model_checkpoint_path
+    if os.path.realpath(os.path.dirname(latest)) != os.path.realpath(folder):
+        raise ValueError(f"{folder}: the folder names a checkpoint that is not in it, {latest}")
+    return latest
 
 
 class Checkpoint:
@@ -135,7 +154,11 @@ class Checkpoint:
         self.shapes = {
             name: tuple(shape) for name, shape in source.get_variable_to_shape_map().items()
         }
-        self._names = {_later_name(name): name for name in self.shapes}
+        # Where a scope has both names, the earlier one is of another variable.
+        self._names = {
+            name if (later := _later_name(name)) in self.shapes else later: name
+            for name in self.shapes
+        }
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -214,6 +237,9 @@ def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> tuple[int, int] 
     return (rows["w_x"], units) if rows["w_x"] > 0 else None
 
 
+_LAYER = re.compile("cell_(0|[1-9][0-9]*)")
+
+
 class _Place(NamedTuple):
     """The position of a cell in a network, given by the name of its scope."""
 
@@ -225,7 +251,7 @@ class _Place(NamedTuple):
 
 def _place(scope: str) -> _Place:
     parts = scope.split("/")
-    cells = [n for n, part in enumerate(parts) if re.fullmatch(r"cell_\d+", part)]
+    cells = [n for n, part in enumerate(parts) if _LAYER.fullmatch(part)]
     direction_parts = [n for n, part in enumerate(parts) if part in ("fw", "bw")]
     layer = int(parts[cells[-1]].removeprefix("cell_")) if cells else 0
     backward = bool(direction_parts) and parts[direction_parts[-1]] == "bw"
@@ -237,7 +263,7 @@ def _place(scope: str) -> _Place:
 
 def _name(scope: str) -> str:
     """The name of a scope, without the number at its end."""
-    return re.sub(r"_\d+$", "", scope.rpartition("/")[2])
+    return re.sub(r"_[0-9]+\Z", "", scope.rpartition("/")[2])
 
 
 def fitting(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
@@ -281,6 +307,8 @@ def layers_of(scopes: list[str], name: str) -> list[list[str]]:
             f"there is more than one {name}: scope must choose one of {', '.join(groups)}"
         )
     found = {(place.layer, place.backward): scope for scope, place in places.items()}
+    if len(found) < len(scopes):
+        raise ValueError(f"{groups[0]} has two {name} for one layer and direction")
     numbers = 1 + max(layer for layer, _ in found)
     both = {backward for _, backward in found} == {False, True}
     if both and numbers > 1 and any(place.stack_per_direction for place in places.values()):

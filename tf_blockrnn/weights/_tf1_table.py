@@ -10,11 +10,11 @@ Source: `leveldb/doc/table_format.md`, and TensorFlow's `tensor_bundle.proto` an
 
 from __future__ import annotations
 
-import glob
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tf_blockrnn.weights._bounds import check_expansion
@@ -28,28 +28,43 @@ _ITEM_BYTES = {
     **dict.fromkeys((2, 8, 9, 23), 8),
     18: 16,
 }
-# The field of a TensorProto with the elements of a type of weights, and their bytes there.
-_VALUES = {1: (5, 4), 2: (6, 8), 14: (13, 0), 19: (13, 0)}
+# The field of a TensorProto with the elements of a type of weights.
+_VALUES = {1: "float_val", 2: "double_val", 14: "half_val", 19: "half_val"}
+_REFERENCES = 100  # types of references have numbers above it
 _MOST_RANK = 254
 
 
-def check_checkpoint(path: str) -> None:
+def check_checkpoint(path: str, glob: Callable[[str], Sequence[str]]) -> str | None:
     """Refuses a checkpoint that is corrupt or declares more than its files have.
 
     Args:
       path: the prefix of a checkpoint of version 2, or a file or pattern of files of version 1.
+      glob: TensorFlow's, so that the files of a pattern are those that it reads.
+
+    Returns:
+      The pattern by which TensorFlow's reader finds these files; None if there are none.
 
     Raises:
       ValueError: it is refused.
     """
     if os.path.exists(f"{path}.index"):
         _check_bundle(path)
-        return
-    for one in [path] if os.path.isfile(path) else glob.glob(path):
+        return path
+    if os.path.isfile(path):
+        path = re.sub(r"[*?\[\]\\]", r"\\\g<0>", path)
+    files = glob(path)
+    for one in files:
         _check_slices(one)
+    return path if files else None
 
 
-# ---- protocol buffers and tables
+def check_regular(path: str) -> None:
+    """Refuses a device or a pipe, which may have no end."""
+    if not os.path.isfile(path):
+        raise ValueError(f"{path}: it is not a regular file")
+
+
+# ---- tables and shapes
 
 
 class _Bytes:
@@ -78,27 +93,6 @@ class _Bytes:
         return part
 
 
-def _fields(data: bytes) -> dict[int, list[Any]]:
-    """The values of each field of a message: int, or bytes."""
-    found: dict[int, list[Any]] = {}
-    rest = _Bytes(data)
-    while rest:
-        tag = rest.number()
-        sizes = {1: 8, 5: 4}
-        if tag & 7 == 0:
-            value: Any = rest.number()
-        elif tag & 7 == 2:
-            value = rest.take(rest.number())
-        else:
-            value = rest.take(sizes[tag & 7])
-        found.setdefault(tag >> 3, []).append(value)
-    return found
-
-
-def _last(fields: dict[int, list[Any]], number: int, default: Any = 0) -> Any:
-    return fields.get(number, [default])[-1]
-
-
 def _block(table: bytes, handle: _Bytes) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of a block."""
     place, size = handle.number(), handle.number()
@@ -108,23 +102,30 @@ def _block(table: bytes, handle: _Bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError("a block is compressed, which TensorFlow does not write")
     data = table[place : place + size]
     end = size - 4 * (1 + int.from_bytes(data[-4:], "little"))
-    starts = range(end, size - 4, 4)
-    if end < 0 or any(int.from_bytes(data[n : n + 4], "little") > end for n in starts):
-        raise ValueError("a block has places that are not in it")
-    rest, key = _Bytes(data[:end]), b""
+    if end < 0:
+        raise ValueError("a block has more places than fit in it")
+    rest, key, whole = _Bytes(data[:end]), b"", {0}
     while rest:
+        start = rest.place
         shared, own, length = rest.number(), rest.number(), rest.number()
         if shared > len(key):
             raise ValueError("a key has more of the one before than that has")
         key = key[:shared] + rest.take(own)
+        if not shared:
+            whole.add(start)
         yield key, rest.take(length)
+    # TensorFlow's search begins at these places.
+    if any(int.from_bytes(data[n : n + 4], "little") not in whole for n in range(end, size - 4, 4)):
+        raise ValueError("a block has places where no key begins")
 
 
 def _table(path: str) -> Iterator[tuple[bytes, bytes]]:
+    check_regular(path)
     data = pathlib.Path(path).read_bytes()
     footer = _Bytes(data[-_FOOTER:])
     footer.number(), footer.number()  # of the index of filters, which is empty
     names = blocks = 0
+    last = None
     for _, handle in _block(data, footer):
         place = _Bytes(handle)
         place.number()
@@ -132,32 +133,31 @@ def _table(path: str) -> Iterator[tuple[bytes, bytes]]:
         if blocks > len(data):
             raise ValueError("its blocks overlap")
         for key, value in _block(data, _Bytes(handle)):
+            if last is not None and key <= last:
+                raise ValueError("its keys are not sorted")
+            last = key
             names += len(key)
             check_expansion(names, len(data))
             yield key, value
 
 
-def _shape(data: bytes) -> list[int]:
-    fields = _fields(data)
-    dims = fields.get(2, [])
-    if _last(fields, 3) or len(dims) > _MOST_RANK:
-        raise ValueError("a tensor has a shape that is none")
-    dims = [_last(_fields(one), 1) for one in dims]
+def _shape(proto: Any) -> list[int]:
+    dims = [dim.size for dim in proto.dim]
     # TensorFlow aborts where a product of dims overflows, also beside a dim of zero.
-    if math.prod(max(n, 1) for n in dims) >= 1 << 62:
+    is_none = proto.unknown_rank or len(dims) > _MOST_RANK or min(dims, default=0) < 0
+    if is_none or math.prod(max(n, 1) for n in dims) >= 1 << 62:
         raise ValueError("a tensor has a shape that is none")
     return dims
 
 
-def _sliced(data: bytes, shape: Sequence[int]) -> list[int]:
+def _sliced(proto: Any, shape: Sequence[int]) -> list[int]:
     """The shape of a slice of a tensor of a shape."""
-    extents = [_fields(one) for one in _fields(data).get(1, [])]
-    if len(extents) != len(shape):
+    if len(proto.extent) != len(shape):
         raise ValueError("a slice has another rank than its tensor")
     found = []
-    for extent, dim in zip(extents, shape, strict=True):
-        start, length = _last(extent, 1), _last(extent, 2, dim)
-        if start + length > dim:
+    for extent, dim in zip(proto.extent, shape, strict=True):
+        length = extent.length if extent.HasField("length") else dim
+        if min(extent.start, length) < 0 or extent.start + length > dim:
             raise ValueError("a slice is not in its tensor")
         found.append(length)
     return found
@@ -167,30 +167,35 @@ def _sliced(data: bytes, shape: Sequence[int]) -> list[int]:
 
 
 def _check_bundle(prefix: str) -> None:
+    from tensorflow.core.framework.types_pb2 import DataType
+    from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
+
     index, declared = f"{prefix}.index", 0
     entries = _table(index)
     key, header = next(entries, (None, b""))
     if key != b"":
         raise ValueError("it has no header")
-    shards = _last(_fields(header), 1)
+    shards = BundleHeaderProto.FromString(header).num_shards
+    types = {kind for kind in DataType.values() if 0 < kind < _REFERENCES}
     files: dict[int, int] = {}
     for _, value in entries:
-        fields = _fields(value)
-        shape = _shape(_last(fields, 2, b""))
-        shard, place, size = (_last(fields, number) for number in (3, 4, 5))
-        item = _ITEM_BYTES.get(_last(fields, 1), 0)
+        entry = BundleEntryProto.FromString(value)
+        if entry.dtype not in types:  # TensorFlow aborts for others
+            raise ValueError(f"a tensor has the type {entry.dtype}, which is none")
+        shape, item = _shape(entry.shape), _ITEM_BYTES.get(entry.dtype, 0)
         declared += math.prod(shape) * max(item, 1)
-        if slices := fields.get(7):
-            for one in slices:
+        if entry.slices:
+            for one in entry.slices:
                 _sliced(one, shape)
             continue
-        if shard not in files:
-            data = f"{prefix}.data-{shard:05d}-of-{shards:05d}"
+        if entry.shard_id not in files:
+            data = f"{prefix}.data-{entry.shard_id:05d}-of-{shards:05d}"
             if not os.path.isfile(data):
                 raise ValueError(f"its file {os.path.basename(data)} is missing")
-            files[shard] = os.path.getsize(data)
-        needed = math.prod(shape) * item
-        if place + size > files[shard] or (needed != size if item else math.prod(shape) > size):
+            files[entry.shard_id] = os.path.getsize(data)
+        place, size, needed = entry.offset, entry.size, math.prod(shape) * item
+        is_there = 0 <= place <= place + size <= files[entry.shard_id]
+        if not is_there or (needed != size if item else math.prod(shape) > size):
             raise ValueError(f"a tensor {shape} is not in its file")
     check_expansion(declared, os.path.getsize(index) + sum(files.values()))
 
@@ -199,29 +204,22 @@ def _check_bundle(prefix: str) -> None:
 
 
 def _check_slices(path: str) -> None:
+    from tensorflow.core.util.saved_tensor_slice_pb2 import SavedTensorSlices
+
     declared, shapes = 0, {}
     for key, value in _table(path):
-        fields = _fields(value)
+        slices = SavedTensorSlices.FromString(value)
         if not key:
-            for one in _fields(_last(fields, 1, b"")).get(1, []):
-                tensor = _fields(one)
-                shape, kind = _shape(_last(tensor, 2, b"")), _last(tensor, 3)
-                declared += math.prod(shape) * max(_ITEM_BYTES.get(kind, 0), 1)
-                shapes[_last(tensor, 1, b"")] = kind, shape
-                for part in tensor.get(4, []):
+            for tensor in slices.meta.tensor:
+                shape = _shape(tensor.shape)
+                declared += math.prod(shape) * max(_ITEM_BYTES.get(tensor.type, 0), 1)
+                shapes[tensor.name] = tensor.type, shape
+                for part in tensor.slice:
                     _sliced(part, shape)
             check_expansion(declared, os.path.getsize(path))
             continue
-        found = _fields(_last(fields, 2, b""))
-        kind, shape = shapes[_last(found, 1, b"")]
+        kind, shape = shapes[slices.data.name]
         if kind in _VALUES:
-            field, item = _VALUES[kind]
-            values = _fields(_last(found, 3, b"")).get(field, [])
-            parts = [one for one in values if isinstance(one, bytes)]
-            held = len(values) - len(parts)
-            # An element of two bytes is a number of protocol buffers, whose last byte is below 128.
-            held += sum(
-                len(one) // item if item else sum(byte < 128 for byte in one) for one in parts
-            )
-            if held < math.prod(_sliced(_last(found, 2, b""), shape)):
-                raise ValueError(f"a tensor {shape} has not all elements")
+            held = len(getattr(slices.data.data, _VALUES[kind]))
+            if held != math.prod(_sliced(slices.data.slice, shape)):
+                raise ValueError(f"a tensor {shape} has more or fewer elements")

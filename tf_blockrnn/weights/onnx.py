@@ -35,7 +35,7 @@ from tf_blockrnn.weights._onnx_nodes import (
     read_node,
     sizes_of,
 )
-from tf_blockrnn.weights._onnx_values import Scope
+from tf_blockrnn.weights._onnx_values import Scope, check_node, constants_of
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 if TYPE_CHECKING:
@@ -165,7 +165,8 @@ def from_onnx(
     if kind != "NodeProto":
         raise wrong_source("from_onnx", "a ModelProto, NodeProto or OnnxLayer", source)
     if not isinstance(initializers, Mapping):
-        initializers = {tensor.name: tensor for tensor in initializers or ()}
+        initializers = constants_of(initializers or ())
+    check_node(source)
     found = NamedNode(source.name or source.op_type, source, None, Scope(initializers))
     return _from_layer(read_node(found), reverse)
 

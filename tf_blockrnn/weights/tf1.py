@@ -68,7 +68,8 @@ def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
       of a cell; with more than one of `cells` if several cells save the same variables.
 
     Raises:
-      tf.errors.NotFoundError or ValueError: there is no such checkpoint (raised by TensorFlow).
+      tf.errors.NotFoundError: there is no such checkpoint on this machine.
+      ValueError: it is corrupt.
 
     Example:
       >>> import os, tempfile, tensorflow as tf
@@ -194,7 +195,7 @@ def from_tf1(
       ValueError: there is no such cell, or more than one network of them.
       UnsupportedError: each direction is a stack of its own, or the scope has the name of another
         kind of cell.
-      tf.errors.NotFoundError: there is no such checkpoint (raised by TensorFlow).
+      tf.errors.NotFoundError: there is no such checkpoint on this machine.
 
     Example:
       >>> import os, tempfile, tensorflow as tf
