@@ -44,9 +44,8 @@ from tf_blockrnn.weights._h5_checks import (
     values_of,
 )
 
-# What h5py raises for a corrupt file in addition to OSError without a number and ValueError; the
-# TypeError is of types that NumPy has not.
-DAMAGE = (KeyError, RuntimeError, TypeError, zlib.error)
+# What is raised for a corrupt file in addition to OSError without a number and ValueError.
+DAMAGE = (KeyError, RuntimeError, zlib.error)
 
 _MOST_NAME = 1000  # characters of a layer's name that are of use
 _KERAS_2_ARRAYS = ("kernel", "recurrent_kernel", "bias")

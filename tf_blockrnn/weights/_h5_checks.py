@@ -1,7 +1,7 @@
-"""Checks of HDF5 files before their arrays are read: what they refer to, and how much they declare.
+"""Checks of HDF5 files before libhdf5 reads them, which does so in this process.
 
-libhdf5 parses the files in this process. What it does not check itself, and could not end with, is
-checked here before it is called.
+First the structures that it would not end with, then what the file refers to and how much it
+declares, and of each array that is read whether its bytes are in the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _NO_BLOCK = 1
 _MOST_TEXTS = 1 << 8
 _MOST_GROUPS = 100
 _GROUP_KEY, _CHUNK_KEY = 8, 16  # the bytes of a key in a B-tree, of a chunk 8 more for each dim
-# How h5py sets the filters of chunks that do not expand them, or as much as `check_expansion` has.
+# The filters of chunks by their numbers in HDF5, and how h5py sets them; none expands more than
+# deflate. Not lzf, of which Python has no decoder; Keras' writers have no filters at all.
 _FILTERS = {1: "set_deflate", 2: "set_shuffle", 3: "set_fletcher32"}
 _DEFLATE, _, _FLETCHER32 = _FILTERS
 
@@ -55,10 +56,11 @@ def superblock_at(file: IO[bytes]) -> int | None:
 
 
 class Structures:
-    """Refuses what libhdf5 does not end with: structures in circles, or with parts not in them.
+    """Refuses structures that are circles, or have parts outside of them.
 
-    It is where a signature is that may be by chance in data: what cannot be such a structure, or
-    what libhdf5 refuses itself, is not looked at. Source: the HDF5 file format specification.
+    libhdf5 loops or recurses forever over them. They are found by their signatures. Data may have
+    those by chance, so what cannot be such a structure, or what libhdf5 refuses itself, is not
+    refused here. Source: the HDF5 file format specification.
     """
 
     def __init__(self, file: IO[bytes]):
@@ -183,7 +185,7 @@ class Structures:
 
 
 def check_objects(file: Any, size: int, structures: Structures) -> None:
-    """Refuses links to other files, groups that are too deep, and what `check_dataset` refuses.
+    """Refuses links to other files, and more groups in one another or values than a file may have.
 
     libhdf5 recurses into each group, and looks up all groups around it.
     """
@@ -235,9 +237,11 @@ def values_of(dataset: Any) -> np.ndarray:
 
 
 def _from_chunks(dataset: Any) -> np.ndarray:
-    """libhdf5 trusts that chunks have their size, after decompression and at the edges without it.
+    """A dataset in chunks, each of which must have its size when its filters are undone.
 
-    So it reads only the checked ones here, from a file in memory that has no other properties.
+    libhdf5 does not check that, and reads behind shorter ones. The checked chunks are read from a
+    copy in memory: a property of the original, which h5py does not show, may exempt those at the
+    edges from the filters.
     """
     import h5py
 
@@ -245,8 +249,8 @@ def _from_chunks(dataset: Any) -> np.ndarray:
     filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
     if len(set(filters)) < len(filters) or not _FILTERS.keys() >= set(filters):
         raise ValueError(
-            f"{name} must have no filters but gzip, shuffle and fletcher32, each once, got "
-            f"{filters[:10]} (of HDF5); h5repack removes others"
+            f"{name} must have no filters but gzip, shuffle and fletcher32, each once, got those "
+            f"of the numbers {filters[:10]}; `h5repack -f NONE` removes them"
         )
     made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     made.set_chunk(dataset.chunks)

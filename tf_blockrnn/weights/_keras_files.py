@@ -46,7 +46,7 @@ def keras_model(path: str) -> Iterator[ConfigLayer]:
     import h5py
 
     # Whatever the types in a config are, they are not checked.
-    damage = (*DAMAGE, AttributeError, IndexError, zipfile.BadZipFile)
+    damage = (*DAMAGE, AttributeError, TypeError, IndexError, zipfile.BadZipFile)
     with contextlib.ExitStack() as stack, intact("Keras model", *damage):
         if h5py.is_hdf5(path):
             file = stack.enter_context(open_h5(path))
