@@ -60,7 +60,7 @@ def keras_model(path: str) -> Iterator[ConfigLayer]:
             config = json.loads(member_text(archive, "config.json"))
             version = version_of(json.loads(member_text(archive, "metadata.json"))["keras_version"])
             model = ConfigLayer(config, "", version)
-            # An open member is not checked by its CRC if it is read in parts, on some Pythons.
+            # Since Python 3.12 the CRC of an open member is not checked after the first seek.
             weights = io.BytesIO(archive.read("model.weights.h5"))
             _add_numbered_arrays(model, stack.enter_context(open_h5(path, weights)))
         yield model
