@@ -186,6 +186,62 @@ def test_matrices_in_a_config(tmp_path):
     assert weights.read(tmp_path / "m.keras").cell == "gru"
 
 
+@pytest.mark.parametrize(
+    ("config", "arrays", "words"),
+    [
+        ({"units": 3, "use_bias": True}, "012", None),
+        ({"units": 3, "use_bias": False}, "01", None),
+        ({"units": 3, "use_bias": True}, "01", "use_bias=True, but arrays of 3 units without bias"),
+        ({"units": 3, "use_bias": False}, "012", "use_bias=False, but arrays .* with a bias"),
+        ({"units": 5}, "012", "units=5 and use_bias=True, but arrays of 3 units with a bias"),
+        ({"units": "x"}, "012", "units='x' and use_bias=True, but"),
+        ({"units": 3}, "123", "not an intact Keras model"),
+        ({"units": 3}, "013", "not an intact Keras model"),
+        ({"units": 3}, ["0", "1", "00"], "not an intact Keras model"),
+    ],
+)
+def test_configs_that_are_not_of_the_arrays(config, arrays, words, tmp_path):
+    gru = layer("GRU", "gru", reset_after=True, **config)
+    with h5py.File(tmp_path / "weights.h5", "w") as file:
+        for number, shape in zip(arrays, GRU_ARRAYS.values(), strict=False):
+            file[f"layers/gru/cell/vars/{number}"] = np.ones(shape, "f4")
+    keras_2_model(tmp_path / "m.h5", [gru])
+    with h5py.File(tmp_path / "m.h5", "r+") as file:
+        file["model_weights/gru"].attrs["weight_names"] = list(GRU_ARRAYS)[: len(arrays)]
+    model = json.dumps(layer("Sequential", "m", layers=[gru]))
+    keras_3_model(tmp_path / "m.keras", h5=(tmp_path / "weights.h5").read_bytes(), config=model)
+    of_config = words is None or "use_bias" in words
+    for name in ("m.keras", "m.h5")[: 1 + of_config]:
+        if words is None:
+            assert weights.read(tmp_path / name).layers[0].forward.units == 3
+            continue
+        with pytest.raises(ValueError, match=words):
+            weights.read(tmp_path / name)
+
+
+def test_names_that_are_there_twice(tmp_path):
+    keras_2_model(tmp_path / "m.h5", [layer("GRU", "gru", units=3)])
+    with h5py.File(tmp_path / "m.h5", "r+") as file:
+        file["model_weights/gru"].attrs["weight_names"] = [*GRU_ARRAYS, "kernel:0"]
+    with pytest.raises(ValueError, match="weight_names has one name twice"):
+        weights.read(tmp_path / "m.h5")
+
+
+def test_checksums_of_stored_members(tmp_path):
+    """Keras does not compress the weights; Python 3.12 has no CRC of what is read in parts."""
+    data = bytearray((FILES / "keras_3.15.1_hard_sigmoid.keras").read_bytes())
+    with zipfile.ZipFile(FILES / "keras_3.15.1_hard_sigmoid.keras") as archive:
+        info = archive.getinfo("model.weights.h5")
+        content = archive.read(info)
+    assert info.compress_type == zipfile.ZIP_STORED
+    with h5py.File(io.BytesIO(content)) as file:
+        place = file["layers/lstm/cell/vars/0"].id.get_offset()
+    data[data.index(content) + place] ^= 1
+    (tmp_path / "m.keras").write_bytes(data)
+    with pytest.raises(ValueError, match="Bad CRC-32"):
+        weights.read(tmp_path / "m.keras")
+
+
 @pytest.mark.parametrize("ending", [".h5", ".weights.h5", ".keras", ".hdf5"])
 @pytest.mark.parametrize("size", [0, 1000])
 def test_files_without_their_end(ending, size, tmp_path):

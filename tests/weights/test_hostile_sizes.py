@@ -56,15 +56,29 @@ def paths_of_torch(path):
     archive(path, b"\x80\2}" + LONG + b"q\1" + b"}h\1" * 90_000 + state + b"s" * 90_001 + b".")
 
 
+def keras_group(file):
+    """The group for the arrays of the layer of a model."""
+    file.attrs["keras_version"] = "2.11.0"
+    config = {"class_name": "GRU", "config": {"name": "gru", "units": 3}}
+    config = {"class_name": "Sequential", "config": {"name": "m", "layers": [config]}}
+    file.attrs["model_config"] = json.dumps(config)
+    return file.create_group("model_weights/gru")
+
+
+def names_of_keras(path):
+    """Of a recurrent kernel each, of which all others may be beside it."""
+    names = [f"{number}/recurrent_kernel".encode() for number in range(40_000)]
+    with h5py.File(path, "w", libver="latest") as file:
+        group = keras_group(file)
+        for number in range(20):
+            group.attrs[f"weight_names{number}"] = np.array(names[number::20])
+
+
 def texts_of_keras(path):
     """Names that are all one text, in several attributes."""
     text, number = "x" * 400_000, 250
     with h5py.File(path, "w") as file:
-        file.attrs["keras_version"] = "2.11.0"
-        config = {"class_name": "GRU", "config": {"name": "gru", "units": 3}}
-        config = {"class_name": "Sequential", "config": {"name": "m", "layers": [config]}}
-        file.attrs["model_config"] = json.dumps(config)
-        group, kind = file.create_group("model_weights/gru"), h5py.string_dtype()
+        group, kind = keras_group(file), h5py.string_dtype()
         for one in range(26):
             names = np.array(["other!"] * number, object)
             group.attrs.create(f"weight_names{one}", [text] if not one else names, dtype=kind)
@@ -102,6 +116,7 @@ def dims_of_tensorflow(path):
         (numbers_of_torch, "m.pt", "a tensor has sizes that are no sizes"),
         (keys_of_torch, "m.pt", "its keys are <builtins.tuple>"),
         (paths_of_torch, "m.pt", "the paths to the layers of the file are too long"),
+        (names_of_keras, "m.h5", "which arrays of the file are its own is not known"),
         (texts_of_keras, "m.h5", "the file makes texts of more than 1032 times its size"),
         (dims_of_onnx, "m.onnx", "an array of more than 64 dimensions"),
         (dims_of_tensorflow, "m.index", "a tensor has a shape that is none"),

@@ -11,13 +11,11 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import glob
-import io
 import itertools
 import math
 import os
 import zipfile
 from collections.abc import Iterable, Iterator
-from typing import IO
 
 # The largest ratio of deflate, the compression of zip archives and HDF5.
 _MOST_EXPANSION = 1032
@@ -140,13 +138,3 @@ def member_text(archive: zipfile.ZipFile, name: str) -> bytes:
     """A member that is text or a pickle."""
     check_text(name, archive.getinfo(name).file_size, _size_of(archive))
     return archive.read(name)
-
-
-def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """A member, open for reading at any place in a time that does not depend on the place."""
-    if archive.getinfo(name).compress_type == zipfile.ZIP_STORED:
-        with archive.open(name) as member:  # at its end the checksum is compared, with seeks not
-            while member.read(1 << 20):
-                pass
-        return archive.open(name)
-    return io.BytesIO(archive.read(name))  # each seek backwards would decompress it anew

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError, intact
+from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._file_format import (
     FileContents,
     Job,
@@ -19,7 +19,7 @@ from tf_blockrnn.weights._file_format import (
     select,
     stacked,
 )
-from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, open_h5, units_of
+from tf_blockrnn.weights._h5 import H5Layer, layers_of, open_h5, units_of
 from tf_blockrnn.weights._h5_checks import attribute
 from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, has_two_biases
 from tf_blockrnn.weights._keras_files import keras_model, version_of
@@ -97,13 +97,8 @@ def read_keras_layers(sources: Sequence[Any], options: ReadOptions) -> FileConte
 
 
 def has_model(path: str) -> bool:
-    """Whether an HDF5 file is a complete model, and not weights alone.
-
-    The file is not checked, as no value of it is read.
-    """
-    import h5py
-
-    with intact("HDF5 file", *DAMAGE), h5py.File(path, "r") as file:
+    """Whether an HDF5 file is a complete model, and not weights alone."""
+    with open_h5(path) as file:
         return "model_config" in file.attrs
 
 

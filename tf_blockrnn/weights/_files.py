@@ -21,8 +21,8 @@ from tf_blockrnn.weights._file_numpy import read_npz, write_cudnn, write_npz
 from tf_blockrnn.weights._file_onnx import is_onnx, read_onnx, write_onnx
 from tf_blockrnn.weights._file_tf1 import read_tf1
 from tf_blockrnn.weights._file_torch import read_safetensors, read_torch, write_torch
+from tf_blockrnn.weights._h5_checks import superblock_at
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 # A TensorFlow checkpoint is a table of LevelDB, which ends with this number.
 _TABLE = bytes.fromhex("57fb808b247547db")
 # The beginning of files that PyTorch wrote before 1.6: the pickle of a number.
@@ -103,13 +103,8 @@ def _by_content(path: str) -> str | None:
         # A safetensors file begins with the size of its header, which is JSON.
         if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= size - 8:
             return "safetensors"
-        # HDF5 allows a block of the user's before its signature, of 512 bytes or a multiple.
-        place = 0
-        while place < min(size, 1 << 20):
-            file.seek(place)
-            if file.read(len(_HDF5)) == _HDF5:
-                return "keras" if has_model(path) else "h5"
-            place = max(512, 2 * place)
+        if superblock_at(file) is not None:
+            return "keras" if has_model(path) else "h5"
         file.seek(max(0, size - len(_TABLE)))
         if file.read() == _TABLE:
             return "tf1"

@@ -22,6 +22,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
@@ -36,15 +37,15 @@ from tf_blockrnn.weights._checks import (
 )
 from tf_blockrnn.weights._formats import KERAS_HARD_SIGMOID
 from tf_blockrnn.weights._h5_checks import (
+    Structures,
     attribute,
-    check_datasets,
-    check_heaps,
-    check_links,
+    check_objects,
     text,
+    values_of,
 )
 
-# What h5py raises for a corrupt file in addition to OSError without a number and ValueError.
-DAMAGE = (KeyError, RuntimeError)
+# What is raised for a corrupt file in addition to OSError without a number and ValueError.
+DAMAGE = (KeyError, RuntimeError, zlib.error)
 
 _MOST_NAME = 1000  # characters of a layer's name that are of use
 _KERAS_2_ARRAYS = ("kernel", "recurrent_kernel", "bias")
@@ -68,19 +69,19 @@ def open_h5(path: str, member: IO[bytes] | None = None) -> Iterator[Any]:
     import h5py
 
     with contextlib.ExitStack() as stack, intact("HDF5 file", *DAMAGE):
-        check_heaps(member or stack.enter_context(open(path, "rb")))
+        structures = Structures(member or stack.enter_context(open(path, "rb")))
         file = stack.enter_context(h5py.File(member or path, "r"))
-        check_links(file)
-        check_datasets(file, os.path.getsize(path))
+        check_objects(file, os.path.getsize(path), structures)
         yield file
 
 
 def read_array(dataset: Any) -> np.ndarray:
     """A dataset of an `open_h5`; HDF5 has no bfloat16."""
-    if dataset.dtype.hasobject:  # whose values may be larger than what the file declares
+    # The values of an object may be larger than what the file declares.
+    if dataset.dtype.hasobject or dataset.shape is None:
         raise ValueError(f"{text(dataset.name)} must have numbers, got {dataset.dtype}")
     take(dataset.nbytes)
-    array = dataset[()]
+    array = values_of(dataset)
     return array.view(bfloat16()) if attribute(dataset, "dtype") == "bfloat16" else array
 
 
@@ -210,7 +211,7 @@ def _cell_at(groups: dict[str, _Group], path: str) -> tuple[str, bool, _Cell] | 
     """The path of the layer, whether Keras 3 wrote it, and the cell; None if there is none."""
     arrays = groups[path].arrays
     if match := _KERAS_3_CELL.fullmatch(path):
-        numbers = sorted((name for name in arrays if name.isdecimal()), key=int)
+        numbers = [name for name in map(str, range(len(arrays))) if name in arrays]
         others = [name for name in arrays if name not in numbers]
         below = _arrays_below(groups, match["cell"])
         others += [name for name in below if not re.match(r"vars/|cells/", name)]

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
+import itertools
 import json
 import os
 import re
@@ -22,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._bounds import check_text, member_text, open_archive, open_member
+from tf_blockrnn.weights._bounds import check_text, member_text, open_archive
 from tf_blockrnn.weights._checks import intact
 from tf_blockrnn.weights._h5 import DAMAGE, open_h5, plain_path, read_array
 from tf_blockrnn.weights._h5_checks import attribute
@@ -58,7 +60,8 @@ def keras_model(path: str) -> Iterator[ConfigLayer]:
             config = json.loads(member_text(archive, "config.json"))
             version = version_of(json.loads(member_text(archive, "metadata.json"))["keras_version"])
             model = ConfigLayer(config, "", version)
-            weights = stack.enter_context(open_member(archive, "model.weights.h5"))
+            # Since Python 3.12 the CRC of an open member is not checked after the first seek.
+            weights = io.BytesIO(archive.read("model.weights.h5"))
             _add_numbered_arrays(model, stack.enter_context(open_h5(path, weights)))
         yield model
 
@@ -86,7 +89,7 @@ def _read_numbered(groups: Mapping[str, Any], place: str, cell: str) -> list[np.
         group = groups.get(f"{path}/vars", {})
         if not group:
             raise ValueError(f"the file has no arrays at {path}")
-        found += [read_array(group[name]) for name in sorted(group, key=int)]
+        found += [read_array(group[str(number)]) for number in range(len(group))]
     return found
 
 
@@ -103,7 +106,10 @@ def _names(group: Any, name: str) -> list[str]:
             key=lambda key: int(key.removeprefix(name)),
         )
         found = [one for key in keys for one in attribute(group, key)]
-    return [one.decode() if isinstance(one, bytes) else str(one) for one in found]
+    names = [one.decode() if isinstance(one, bytes) else str(one) for one in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"the attribute {name} has one name twice")
+    return names
 
 
 def _cells_by_path(names: Sequence[str]) -> list[tuple[list[str], list[str]]]:
@@ -111,18 +117,16 @@ def _cells_by_path(names: Sequence[str]) -> list[tuple[list[str], list[str]]]:
 
     Keras 2 before 2.3 numbered the arrays of the cells of a stack: `rnn/kernel_1:0`.
     """
-    found = []
+    found: dict[tuple[str, str], list[str]] = {}
     for name in names:
-        match = re.fullmatch(r"(.*/)?recurrent_kernel((?:_\d+)?(?::0)?)", name)
-        if match:
-            path, ending = match[1] or "", match[2]
-            own = [
-                one
-                for one in names
-                if one.startswith(path) and re.search(r"(_\d+)?(:0)?$", one)[0] == ending
-            ]
-            found.append((path.split("/"), own))
-    return found
+        if match := re.fullmatch(r"(.*/)?recurrent_kernel((?:_\d+)?(?::0)?)", name):
+            found[match[1] or "", match[2]] = []
+    for name in names:
+        ending = re.search(r"(_\d+)?(:0)?$", name)[0]
+        for path in itertools.accumulate(re.findall("[^/]*/", name), initial=""):
+            if (path, ending) in found:
+                found[path, ending].append(name)
+    return [(path.split("/"), own) for (path, _), own in found.items()]
 
 
 def _add_named_arrays(model: ConfigLayer, weights: Any) -> None:

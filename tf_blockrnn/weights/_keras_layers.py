@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import UnsupportedError, stack_per_direction
+from tf_blockrnn.weights._checks import UnsupportedError, short, stack_per_direction
 from tf_blockrnn.weights._formats import first_of_one_kind
 from tf_blockrnn.weights._keras_arrays import parse, to_direction
 from tf_blockrnn.weights.layer import LayerWeights, RecurrentWeights
@@ -186,6 +186,13 @@ def _weights_of(cell: KerasLayer) -> RecurrentWeights:
     kind, options = _options_of(cell, _CELL_KINDS[cell.kind])
     arrays = parse(cell.arrays(kind), kind)
     direction = to_direction(arrays, kind, options.get("reset_after"))
+    has_bias = arrays.bias is not None
+    units, use_bias = cell.get("units", direction.units), cell.get("use_bias", has_bias)
+    if units != direction.units or bool(use_bias) != has_bias:
+        raise ValueError(
+            f"{cell.name}: it has units={short(repr(units))} and use_bias={bool(use_bias)}, but "
+            f"arrays of {direction.units} units {'with a' if has_bias else 'without'} bias"
+        )
     return RecurrentWeights(kind, [LayerWeights(direction)], **options)
 
 
