@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager import context, record
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
     UnliftedInitializerVariable,
@@ -96,6 +97,11 @@ def with_gradient(
 def in_xla_graph() -> bool:
     """Whether the graph that is built, or one around it, is compiled by XLA."""
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def update_slice(tensor: tf.Tensor, update: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
+    """The tensor with other values from these indices on, in a graph that XLA compiles."""
+    return gen_xla_ops.xla_dynamic_update_slice(tensor, update, begin)
 
 
 def writes_saved_model() -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import compare, tolerances
-from helpers.second_cases import along, weighted
+from helpers.run_modes import in_mode
+from helpers.second_cases import BOUND, along, weighted
 from helpers.second_op_cases import make
 from tensorflow.python.framework import ops
 
@@ -49,8 +52,9 @@ def test_all_ops_are_here(tfb):
             ops.gradient_registry.lookup(f"BlockRNN>{op}")
 
 
+@pytest.mark.parametrize("mode", ["eager", "graph"])
 @pytest.mark.parametrize("op", CASES)
-def test_third_derivatives_are_finite_differences(tfb, op):
+def test_third_derivatives_are_finite_differences(tfb, op, mode):
     """Of second ones, along one direction; the ops that run are those of the table."""
     call, step = make(CASES[op]), tolerances.FINITE_DIFFERENCE_STEP
     tensors = call.tensors()
@@ -59,10 +63,13 @@ def test_third_derivatives_are_finite_differences(tfb, op):
     def second(moved):
         return weighted(call.second(tfb, {**tensors, name: moved})[name])
 
-    with tf.GradientTape() as tape:
-        tape.watch(tensors[name])
-        total = second(tensors[name])
-    got = tape.gradient(total, tensors[name])
+    def third(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = second(x)
+        return tape.gradient(total, x)
+
+    got = in_mode(mode, third)(tensors[name])
     direction = along(got, 4)
     up, down = (float(second(tensors[name] + sign * step * direction)) for sign in (1, -1))
     want = (up - down) / (2 * step)
@@ -71,3 +78,44 @@ def test_third_derivatives_are_finite_differences(tfb, op):
     inputs = {key: tensors[key] for key in call.inputs}
     graph = tf.function(lambda given: call.call(tfb, given)).get_concrete_function(inputs).graph
     assert f"BlockRNN>{op}" in {node.type for node in graph.get_operations()}
+
+
+# A block op, three kinds of sequences and a stack.
+_COMPILED = ("BlockLSTMV2", "GRUSequence", "LSTMSequence", "LayerNormLSTMSequence", "CudnnRNNV3")
+
+
+@pytest.mark.parametrize("op", _COMPILED)
+@pytest.mark.parametrize("over", ["forward mode over a tape", "a tape over two"])
+def test_compiled_derivatives_of_derivatives(tfb, op, over):
+    """In a function that XLA compiles they are those of tapes in eager mode."""
+    call = make(CASES[op])
+    tensors = call.tensors()
+    name, x = next(iter(tensors.items()))
+    direction = tf.constant(along(x, 4))
+
+    def first(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            inputs = {key: tensors[key] for key in call.inputs}
+            total = tf.add_n(list(map(weighted, call.call(tfb, {**inputs, name: x}))))
+        return tape.gradient(total, x)
+
+    def second(x):
+        return call.second(tfb, {**tensors, name: x})[name]
+
+    def along_direction(function, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(function(x) * direction)
+        return tape.gradient(total, x)
+
+    def pushed(x):
+        with tf.autodiff.ForwardAccumulator(x, direction) as accumulator:
+            found = first(x)
+        return accumulator.jvp(found)
+
+    forward = over.startswith("forward")
+    compiled = pushed if forward else functools.partial(along_direction, second)
+    got = in_mode("jit", compiled)(x)
+    want = along_direction(first if forward else second, x)
+    compare.assert_close(got, want, BOUND, op)

@@ -163,6 +163,13 @@ def test_in_xla_graph(jit):
     assert set(found) == {jit} and len(found) > 1
 
 
+def test_update_slice():
+    """Else functions that are compiled have no third derivatives, nor forward mode over a tape."""
+    x = tf.constant([1.0, 2.0, 3.0, 4.0])
+    run = tf.function(lambda x: _tf_private.update_slice(x, x[:2], [1]), jit_compile=True)
+    assert run(x).numpy().tolist() == [1, 1, 2, 4]
+
+
 def test_writes_saved_model(tmp_path):
     """Else a SavedModel of tf_keras' plain layers holds ops of this package."""
     found = []

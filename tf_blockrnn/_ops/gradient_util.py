@@ -190,8 +190,15 @@ def gradient_of(
     function: Callable[..., Sequence[tf.Tensor]],
     inputs: Sequence[tf.Tensor],
     cotangents: Sequence[tf.Tensor],
+    of_loops: bool = False,
 ) -> list[tf.Tensor | None]:
-    """The gradient of a function of TensorFlow's ops; None for inputs it ignores."""
+    """The gradient of a function of TensorFlow's ops; None for inputs it ignores.
+
+    Args:
+      function: of the inputs.
+      inputs, cotangents: of the function, and of its outputs.
+      of_loops: the function has gradients of loops, made here as well.
+    """
     inputs = [
         tf.identity(tensor) for tensor in inputs
     ]  # else a tensor given twice is taken for one
@@ -200,9 +207,10 @@ def gradient_of(
         def gradients(inputs: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor]) -> list:
             return tf.gradients(list(function(*inputs)), inputs, grad_ys=cotangents)
 
-        if not tf.compat.v1.control_flow_v2_enabled():
-            # TensorFlow gets numbers wrong where the gradient of a loop of version 1 is itself
-            # differentiated. Those of a function are of version 2.
+        if of_loops or not tf.compat.v1.control_flow_v2_enabled():
+            # TensorFlow gets numbers wrong where a tape differentiates symbolic gradients of
+            # symbolic gradients of a loop, or anything those of a loop of version 1. Gradients of
+            # a function are symbolic all, and its loops of version 2.
             gradients = tf.function(gradients, autograph=False)
         # No tape: none records while TensorFlow asks for this in forward mode.
         with recorded_where_of_use():
@@ -219,10 +227,12 @@ def gradient_of_call(
     cotangents: Sequence[tf.Tensor],
     function: Callable[[NamedTuple], Sequence[tf.Tensor]],
     without: Collection[str],
+    of_loops: bool = False,
 ) -> list[tf.Tensor | None]:
     """The gradient of an op that `function` computes, too, from its inputs as a namedtuple.
 
-    None for those inputs that are not numbers or are listed in `without`.
+    None for those inputs that are not numbers or are listed in `without`; of_loops as in
+    `gradient_of`.
     """
     inputs = signatures.inputs_of(op)
     used = {
@@ -234,7 +244,7 @@ def gradient_of_call(
     def replaced(*tensors: tf.Tensor) -> Sequence[tf.Tensor]:
         return function(inputs._replace(**dict(zip(used, tensors, strict=True))))
 
-    found = gradient_of(replaced, list(used.values()), cotangents)
+    found = gradient_of(replaced, list(used.values()), cotangents, of_loops)
     return signatures.gradients(op, dict(zip(used, found, strict=True)))
 
 

@@ -207,8 +207,7 @@ def register(cell: Cell) -> None:
 
         saved = {"x_hat", "h_hat", "rstd", "span_states", "recurrent_dropout", *cell.states}
         with util.recorded_where_of_use():
-            return util.gradient_of_call(
-                op, [tf.convert_to_tensor(each) for each in cotangents], function, without=saved
-            )
+            cotangents = [tf.convert_to_tensor(each) for each in cotangents]
+            return util.gradient_of_call(op, cotangents, function, without=saved, of_loops=True)
 
     second_derivatives.register_first(call, composed)
