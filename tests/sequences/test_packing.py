@@ -487,8 +487,9 @@ def test_a_model_is_fitted_to_a_packed_dataset(tfb):
         "tokens": keras.Input([None], dtype="int32", name="tokens"),
         "resets": keras.Input([None], dtype="bool", name="resets"),
     }
-    outputs = keras.layers.Dense(100)(keras.layers.Embedding(100, 16)(inputs["tokens"]))
-    model = keras.Model(inputs, outputs)
+    embedded = keras.layers.Embedding(100, 16)(inputs["tokens"])
+    states = tfb.layers.GRU(32, return_sequences=True)(embedded, resets=inputs["resets"])
+    model = keras.Model(inputs, keras.layers.Dense(100)(states))
     model.compile(
         keras.optimizers.Adam(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
