@@ -21,8 +21,11 @@ _NOT_IN_CONFIGS = (
     *("implementation", "dropout_mask_count", "use_cudnn", "supports_jit"),
     *("autocast", "lora_alpha"),
 )
-# Functions that Keras itself stores on layers and models.
-_MADE_BY_KERAS = ("build", "quantize", "train_function", "test_function", "predict_function")
+# What Keras itself stores on layers and models, when they are called, trained or evaluated.
+_MADE_BY_KERAS = (
+    *("build", "quantize", "train_function", "test_function", "predict_function"),
+    *("stop_training", "stop_evaluating", "stop_predicting"),
+)
 _PLAIN_VALUES = (bool, int, float, str, type(None))
 
 

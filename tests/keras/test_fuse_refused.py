@@ -209,6 +209,22 @@ def test_functions_of_the_compiled_model_are_its_own(tfb):
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+@keras.saving.register_keras_serializable("test")
+class OwnSequential(keras.Sequential):
+    """A class of the user's, whose plain attributes must be in the copy."""
+
+
+def test_models_that_were_evaluated_and_stopped_are_copied(tfb):
+    model = OwnSequential([keras.Input((None, FEATURES)), keras.layers.LSTM(UNITS)])
+    model.compile("sgd", "mse")
+    x, target = series(), np.ones((BATCH, UNITS), "float32")
+    model.fit(x, target, validation_data=(x, target), verbose=0)
+    model.stop_training = True  # as callbacks do
+    want = model.predict(x, verbose=0)
+    for copied in (tfb.freeze(model), tfb.fuse_model(model, copy=True)):
+        assert_predicts(copied, want, x)
+
+
 class Named(keras.Model):
     """A functional model whose constructor takes something else."""
 
