@@ -6,6 +6,7 @@ import dataclasses
 import os
 import pathlib
 import pickle
+import resource
 import sys
 import zipfile
 
@@ -29,6 +30,7 @@ USAGE = {
     "in.npz out.keras --to torch": r"OUT must end in .pt or .pth with --to torch, got 'out.keras'",
     "in.npz nowhere/out.npz --to npz": "nowhere: there is no such folder",
     "in.npz in.npz --to npz": "IN and OUT are the same file",
+    "in.npz folder.npz": "OUT must be a file, got the folder 'folder.npz'",
     "in.npz out.npz --to npz --package tf_blockrnn": "--package is for --to keras",
     "in.npz out.npz --to npz --layer gru": "--layer does not apply to weights of tf_blockrnn",
     "in.npz out.npz --to npz --forget-bias 0": "--forget-bias does not apply to",
@@ -85,6 +87,7 @@ def files(convert):
     pathlib.Path("gone.bin").unlink()
     zipfile.ZipFile("empty.keras", "w").close()
     pathlib.Path("empty.pt").touch()
+    pathlib.Path("folder.npz").mkdir()
     dense = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
     dense.save("dense.keras")
     torch.save(torch.nn.Linear(3, 2).state_dict(), "dense.pt")
@@ -151,6 +154,18 @@ def test_what_cannot_be_finished_is_removed(convert, monkeypatch):
     monkeypatch.setattr(os, "replace", replace)
     refused(convert, "in.npz out.pt --to torch", 1, "no room")
     assert os.listdir() == ["in.npz"]
+
+
+@pytest.mark.parametrize("ending", ["keras", "pt", "onnx", "npy", "npz"])
+def test_a_full_disk_is_an_error_of_out(convert, ending):
+    make(GRU)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        words = f"^convert: out.{ending}: .*(too large|written)"
+        refused(convert, f"in.npz out.{ending}", 1, words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_model_that_onnx_refuses_is_not_written(convert, monkeypatch):

@@ -1,7 +1,8 @@
 """`python -m tf_blockrnn convert IN OUT`: weights from one framework's file to another's.
 
-Exit status: 0 if OUT was written; 1 if IN cannot be read or OUT cannot represent it; 2 if the
-options are wrong or not sufficient. OUT is replaced only after it has been written completely.
+Exit status: 0 if OUT was written; 1 if IN cannot be read, or OUT cannot represent it or cannot be
+written; 2 if the options are wrong or not sufficient. OUT is replaced only after it has been
+written completely.
 
 Example:
   >>> import contextlib, tempfile
@@ -58,6 +59,10 @@ Example:
 
 # The errors that the frameworks raise for a corrupt file or a file of another kind.
 _FAILURES = (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile)
+
+
+class _NotWritten(Exception):
+    """OUT cannot be written, whatever is in IN."""
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -158,6 +163,8 @@ def _check_target(options: argparse.Namespace) -> None:
     folder = os.path.dirname(os.path.abspath(options.target))
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: there is no such folder")
+    if os.path.isdir(options.target):
+        raise UsageError(f"OUT must be a file, got the folder {options.target!r}")
     if os.path.exists(options.target) and os.path.exists(options.source):
         if os.path.samefile(options.source, options.target):
             raise UsageError("IN and OUT are the same file")
@@ -173,6 +180,8 @@ def _write(contents: FileContents, options: argparse.Namespace) -> Written:
     try:
         written = _files.write(options.to, job)
         os.replace(partial, final)
+    except OSError as error:
+        raise _NotWritten(f"{options.target}: {error.strerror or error}") from error
     finally:
         partial.unlink(missing_ok=True)
     return written
@@ -246,6 +255,9 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     except ModuleNotFoundError as error:
         print(f"convert: this needs the package {error.name}: it is missing", file=sys.stderr)
+        return 1
+    except _NotWritten as error:
+        print(f"convert: {error}", file=sys.stderr)
         return 1
     except _failures() as error:
         message = str(error).removeprefix(f"{options.source}: ")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tf_blockrnn.weights._checks import UnsupportedError, bfloat16, first_line, short, to_tensor
@@ -301,7 +303,10 @@ def write_torch(job: Job) -> Written:
     import torch
 
     state = to_torch(job.weights)
-    torch.save({name: to_tensor(array) for name, array in state.items()}, job.path)
+    # In memory first: torch.save has a RuntimeError for what cannot be written.
+    file = io.BytesIO()
+    torch.save({name: to_tensor(array) for name, array in state.items()}, file)
+    Path(job.path).write_bytes(file.getbuffer())
 
     def place(number: int, direction_name: str, array: str, one: DirectionWeights) -> str:
         del one
