@@ -38,7 +38,7 @@ def config(model):
     """None of a model that has none, as those of most people."""
     try:
         return model.get_config()
-    except NotImplementedError:
+    except (NotImplementedError, ValueError):  # which Keras 3.11 has in making the other
         return None
 
 
