@@ -39,6 +39,22 @@ def test_h5_of_keras_3(convert):
     refused(convert, line, 1, "must be of one kind, got lstm and gru, reset_after=True")
 
 
+def test_both_directions_given_as_layers(convert):
+    both = keras.layers.Bidirectional(
+        keras.layers.LSTM(3), backward_layer=keras.layers.LSTM(3, go_backwards=True)
+    )
+    keras.Sequential([keras.Input((None, 3)), both]).save_weights("both.weights.h5")
+    assert read(convert, "both.weights.h5 out.npz") == weights.from_keras(both)
+
+
+def test_a_layer_whose_name_has_a_comma(convert):
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(2, name="a,b")])
+    model.save("comma.keras")
+    want = weights.from_keras(model.layers[0])
+    assert read(convert, "comma.keras out.npz --layer a,b") == want
+    refused(convert, "comma.keras out.npz --layer a,c", 2, "no recurrent layer 'a'; it has a,b")
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_h5_weights_of_our_lstm(tfb, convert, bias):
     layer = tfb.layers.LSTM(4, use_peephole=True, projection=2, use_bias=bias)

@@ -49,6 +49,7 @@ FAILURES = {
     "broken out.npz --to npz --cell GRUCell": "broken: ",
     "broken.pt out.npz --to npz": "broken.pt: the file is not an intact PyTorch file",
     "broken.onnx out.npz --to npz": "broken.onnx: the file is not an ONNX model",
+    "cut.pt out.npz --to npz": "cut.pt: the file is not an intact PyTorch file: .* not a zip file",
     "list.pt out.npz --to npz": "list.pt: the file has no state dict, but an object of list",
     "ints.pt out.npz --to npz": "ints.pt: w_x must be of the type float16, .*, got int64",
     "code.pt out.npz --to npz": "code.pt: the file is not a state dict, .*: it names .*print",
@@ -91,6 +92,7 @@ def files(convert):
     dense = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
     dense.save("dense.keras")
     torch.save(torch.nn.Linear(3, 2).state_dict(), "dense.pt")
+    pathlib.Path("cut.pt").write_bytes(pathlib.Path("dense.pt").read_bytes()[:-99])
     torch.save([1, 2], "list.pt")
     ints = {name: torch.ones([12, 4], dtype=int) for name in ("weight_ih_l0", "weight_hh_l0")}
     torch.save(ints, "ints.pt")

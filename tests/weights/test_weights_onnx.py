@@ -150,6 +150,7 @@ UNSUPPORTED = {
     ),
     "few": ("LSTM", {"activations": ["Sigmoid"]}, "Sigmoid, Tanh, Tanh"),
     "clip": ("LSTM", {"clip": 3.0}, "clip = 3"),
+    "clip to zeros": ("RNN", {"clip": 0.0}, "clip = 0"),
     "input_forget": ("LSTM", {"input_forget": 1}, "input_forget"),
     "unknown": ("RNN", {"new_attribute": 1}, "new_attribute"),
     "one_way": ("RNN", {"direction": "reverse"}, "reverse=True"),

@@ -129,6 +129,8 @@ def select(
     """The selected layers, in that order; the only layer if none is selected."""
     if not found:
         raise UsageError(f"{of} has no recurrent {what}")
+    if ",".join(wanted) in found and not found.keys() >= set(wanted):
+        wanted = [",".join(wanted)]  # of one whose name has commas
     names = ", ".join(name or '""' for name in found)
     if not wanted:
         if len(found) > 1:

@@ -256,11 +256,10 @@ def _backward_of(layer: H5Layer, groups: dict[str, _Group]) -> str | None:
         return f"{parent}/backward_{own.removeprefix('forward_')}" if paired else None
     if not parent or own != "forward_layer":
         return None
-    # Bidirectional renames its layers; other layers may have attributes with the same names.
-    for direction_name in ("forward", "backward"):
-        group = groups.get(f"{parent}/{direction_name}_layer/vars")
-        if group and group.name is not None and not group.name.startswith(f"{direction_name}_"):
-            return None
+    # Bidirectional renames it; other layers may have attributes with the same names.
+    group = groups.get(f"{layer.path}/vars")
+    if group and group.name is not None and not group.name.startswith("forward_"):
+        return None
     return f"{parent}/backward_layer"
 
 

@@ -206,7 +206,7 @@ def cell_of(layer: OnnxLayer, name: str) -> tuple[str, dict[str, Any]]:
     for flag in ("layout", "linear_before_reset"):
         if attributes.get(flag, 0) not in (0, 1):
             raise ValueError(f"{name}: {flag} must be 0 or 1, got {attributes[flag]!r}")
-    if attributes.get("clip"):
+    if "clip" in attributes:
         raise UnsupportedError(
             f"{name}: clip = {attributes['clip']:g} bounds the pre-activations; the "
             "cells here have no such bound (cell_clip bounds the cell state)"

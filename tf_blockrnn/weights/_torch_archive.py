@@ -22,6 +22,7 @@ from tf_blockrnn.weights._checks import UnsupportedError, first_line
 from tf_blockrnn.weights._torch_pickle import CodeError, Global, load, not_read, state_dict_of
 from tf_blockrnn.weights._torch_storage import STORAGES, Storage, StoredTensor
 
+_ZIP = b"PK"
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001
 _ORDERS = {b"little": "<", b"big": ">"}
 # The types that an archive of torch.export numbers.
@@ -43,8 +44,9 @@ def open_torch(path: str) -> Iterator[Any]:
     what = "PyTorch file"
     with contextlib.ExitStack() as stack:
         try:
-            if zipfile.is_zipfile(path):
-                archive = stack.enter_context(zipfile.ZipFile(path))
+            file = stack.enter_context(open(path, "rb"))
+            if file.read(len(_ZIP)) == _ZIP:
+                archive = stack.enter_context(zipfile.ZipFile(file))
                 kind = _kind_of(archive)
                 what = f"archive of {kind}" if kind else what
                 check_members(archive)
@@ -54,7 +56,6 @@ def open_torch(path: str) -> Iterator[Any]:
                     found = _pickled(archive)
                     found = state_dict_of(found) if kind else found
             else:
-                file = stack.enter_context(open(path, "rb"))
                 found = _legacy(stack.enter_context(_mapped(file)))
         except (CodeError, UnsupportedError):
             raise
