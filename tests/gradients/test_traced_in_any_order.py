@@ -19,6 +19,9 @@ from helpers.traced_orders import (
     Plan,
 )
 
+# Between two programs, XLA's and ours, each of which may err by the bound of the derivative. With
+# layer normalisation, inputs that are wrong in their last bit make an element wrong by 0.7 of this.
+_BOUND = 2.0 * BOUND
 # Tapes of tapes take seconds.
 _FIRST = tuple(name for name in DERIVATIVES if name != "tape_of_tape")
 CORE = in_turn(pairwise(*PLANS), _FIRST)
@@ -38,7 +41,7 @@ def _check(tfb, case, captured, derivative, plan):
     for value, expected in zip(got, want, strict=True):
         assert (value is None) == (expected is None)
         if expected is not None:
-            compare.assert_close(value, expected, BOUND)
+            compare.assert_close(value, expected, _BOUND)
 
 
 def _check_unless_tensorflow_fails(tfb, case, captured, derivative, plan):
