@@ -146,6 +146,60 @@ def test_classes_of_other_programs_are_no_obstacle(tmp_path):
             Session(path)
 
 
+class Around(K.Layer):
+    """It has a recurrent layer, and its config has no name, as those that Keras makes up."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.own = K.LSTM(4, **STEPS)
+
+    def call(self, x):
+        return self.own(x)
+
+
+class AroundCell(Around):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.own = self.cell = K.GRUCell(4)
+
+    def call(self, x):
+        return x + self.cell(x[:, 0], keras.ops.zeros([1, 4]))[0][:, None, :3]
+
+
+class GoneBidirectional(K.Bidirectional):
+    def call(self, sequences, initial_state=None, mask=None, training=None):
+        return -super().call(sequences, initial_state, mask, training)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Negative(4, name="mine", **STEPS),
+        lambda: GoneBidirectional(K.LSTM(2, **STEPS), name="mine"),
+        Around,
+        AroundCell,
+        lambda: keras.Sequential([Around(), K.Dense(3)]),
+    ],
+    ids=["subclass", "both directions", "layer", "cell", "model"],
+)
+def test_recurrent_layers_of_other_programs_are_not_skipped(make, tmp_path):
+    model = model_of(make(), K.LSTM(4, name="l", **STEPS))
+    for source in forms(model, tmp_path):
+        with pytest.raises(ValueError, match="several recurrent layers: .*, l. Select") as said:
+            Session(source)
+        name = str(said.value).partition("layers: ")[2].partition(",")[0]
+        with pytest.raises(weights.UnsupportedError, match="its class|overrides call"):
+            weights.read(source, layer=name)
+        assert weights.read(source, layer="l") == weights.from_keras(model.layers[-1])
+
+
+def test_a_class_named_as_one_of_keras(tmp_path):
+    named = type("LSTM", (Negative,), {})(4, name="mine", **STEPS)
+    _, path, _ = forms(model_of(named, K.LSTM(4, name="l")), tmp_path)
+    with pytest.raises(ValueError, match="several recurrent layers: mine, l. Select with"):
+        Session(path)
+
+
 def tanh(x):
     return -keras.ops.tanh(x)
 

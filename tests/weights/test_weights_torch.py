@@ -175,6 +175,49 @@ def test_loading_does_not_overflow():
         weights.to_torch(described, half, dtype="float16")
 
 
+class Two(torch.nn.Module):
+    def __init__(self, bias=False):
+        super().__init__()
+        self.enc, self.dec = (torch.nn.LSTM(4, 4, bias=bias) for _ in range(2))
+
+
+def quantized():
+    return torch.ao.quantization.quantize_dynamic(Two(bias=True), {"enc"}, dtype=torch.qint8)
+
+
+def normed(norm):
+    module = Two()
+    for name in ("weight_ih_l0", "weight_hh_l0"):
+        norm(module.enc, name)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        quantized,
+        lambda: normed(torch.nn.utils.weight_norm),
+        lambda: normed(torch.nn.utils.parametrizations.weight_norm),
+    ],
+    ids=["quantized", "weight_norm", "parametrization"],
+)
+def test_layers_in_another_form_are_not_skipped(make, tmp_path):
+    module = make()
+    sources = [module, module.state_dict()]
+    if make is not quantized:  # whose file has more than arrays
+        sources.append(tmp_path / "two.pt")
+        torch.save(module.state_dict(), sources[-1])
+    for source in sources:
+        with pytest.raises(
+            ValueError, match="several recurrent layers: .*dec.* Select with layer="
+        ):
+            weights.read(source)
+        assert weights.read(source, layer="dec") == weights.from_torch(module.dec)
+    with pytest.raises(weights.UnsupportedError, match="in another form than arrays, 'enc|weight_"):
+        weights.read(module, layer="enc")
+
+
 class Negated(torch.nn.LSTM):
     def forward(self, x, state=None):
         output, state = super().forward(x, state)

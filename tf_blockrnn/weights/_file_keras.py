@@ -45,7 +45,7 @@ _WAY_TO_INNER = {
 def _chosen(model: KerasLayer, wanted: Sequence[str], of: str) -> dict[str, KerasLayer]:
     """The selected recurrent layers, or all if they are a stack."""
     found = dict(recurrent_layers(model))
-    if not found:
+    if not any(layer.kind in LAYERS for layer in found.values()):
         kinds = (layer.class_name for layer in model.all_inner("layers"))
         classes = [name for name in dict.fromkeys(kinds) if name != "InputLayer"]
         raise UsageError(
@@ -55,6 +55,12 @@ def _chosen(model: KerasLayer, wanted: Sequence[str], of: str) -> dict[str, Kera
         )
     if wanted or len(found) == 1:
         chosen = select(found, wanted, of=of)
+        for name, layer in chosen.items():
+            if layer.kind not in LAYERS:
+                raise UnsupportedError(
+                    f"{name}: it is not known what its class {layer.class_name} computes, which is "
+                    f"of another program; {_WAY_TO_INNER[of]}"
+                )
         check_stack(list(chosen.values()), model)
         return chosen
     try:

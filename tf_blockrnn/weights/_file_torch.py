@@ -99,14 +99,24 @@ def read_module(module: Any, options: ReadOptions) -> FileContents:
         return read_mapping(module.state_dict(), options, "the module")
     layers = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
     layers += (torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell)
-    found = {name: one for name, one in module.named_modules() if isinstance(one, layers)}
-    if not found:
+    names = {one.__name__ for one in layers}
+    # And what torch.ao has of the same names, so that no other layer is taken for the only one.
+    found = {
+        name: one
+        for name, one in module.named_modules()
+        if isinstance(one, layers)
+        or (type(one).__name__ in names and type(one).__module__.startswith("torch."))
+    }
+    if not any(isinstance(one, layers) for one in found.values()):
         kinds = dict.fromkeys(_class_name(type(one)) for one in module.modules())
         raise UnsupportedError(
             "the module has no torch.nn.LSTM, GRU or RNN, but "
             f"{', '.join(list(kinds)[:_MOST_NAMES])}"
         )
     chosen = select(found, options.layers, of="the module")
+    for name, one in chosen.items():
+        if not isinstance(one, layers):
+            raise foreign_error(name)
     parts = [from_torch(one) for one in chosen.values()]
     notes = _states_among(dict(module.named_parameters()))
     notes += tuple(
@@ -190,9 +200,13 @@ def _state_dicts(
         ]
 
 
-def _places(found: Mapping[Any, Any], of: str) -> dict[str, _Place]:
-    """The layers by name; of a nested mapping with several, a name begins with where it is."""
+def _places(found: Mapping[Any, Any], of: str) -> tuple[dict[str, _Place], list[str]]:
+    """The layers by name, and keys of others that are in another form.
+
+    Of a nested mapping with several, a name begins with where it is.
+    """
     by_state, left = [], _MOST_PATHS
+    foreign: list[str] = []
     for link, state in _state_dicts(found, of):
         matches = (_OWN.fullmatch(key) for key in state if is_name(key))
         places = {
@@ -203,6 +217,7 @@ def _places(found: Mapping[Any, Any], of: str) -> dict[str, _Place]:
         if places:
             by_state.append((_path(link, left, of), places))
             left -= len(by_state[-1][0])
+        foreign += [key for key in state if is_foreign(key) and not key.startswith(tuple(places))]
     named: dict[str, _Place] = {}
     for where, places in by_state:
         for prefix, place in places.items():
@@ -213,13 +228,11 @@ def _places(found: Mapping[Any, Any], of: str) -> dict[str, _Place]:
                     "state dict of one alone"
                 )
             named[name] = place
-    return named
+    return named, foreign
 
 
-def _none_error(found: Mapping[Any, Any], of: str) -> ValueError:
+def _none_error(found: Mapping[Any, Any], of: str) -> UsageError:
     """The error for a mapping without recurrent weights: what it has instead."""
-    if foreign := [key for _, state in _state_dicts(found, of) for key in state if is_foreign(key)]:
-        return foreign_error(foreign[0])
     shown = ", ".join(short(repr(key)) for key in list(found)[:_MOST_NAMES])
     more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
     return UsageError(
@@ -233,9 +246,14 @@ def read_mapping(found: Mapping[Any, Any], options: ReadOptions, of: str) -> Fil
 
     of: what the mapping is, for errors.
     """
-    places = _places(found, of)
+    places, foreign = _places(found, of)
     if not places:
-        raise _none_error(found, of)
+        raise foreign_error(foreign[0]) if foreign else _none_error(found, of)
+    if foreign and not options.layers:
+        raise UsageError(
+            f"{of} has several recurrent layers: {', '.join(places)}, and one in another form than "
+            f"arrays, {short(repr(foreign[0]))}, which is not read. Select with --layer"
+        )
     chosen = select(places, options.layers, of=of)
     parts, notes = [], []
     for name, place in chosen.items():

@@ -11,6 +11,7 @@ with the tensors as `__keras_tensor__`.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +46,9 @@ def _class_of(found: Mapping[str, Any]) -> tuple[str, bool]:
     registered, module = found.get("registered_name") or "", found.get("module")
     if ">" in registered:
         return name, registered.startswith(_OURS)
-    return name, module is None or module.partition(".")[0] in _MODULES
+    if module is None:  # in Keras 3 that of an unregistered class, which may have any name
+        return name, not registered
+    return name, module.partition(".")[0] in _MODULES
 
 
 def _snake_case(name: str) -> str:
@@ -63,6 +66,7 @@ class ConfigLayer(KerasLayer):
       version: of the Keras that wrote the file: (major, minor).
       in_bidirectional: whether it is anywhere in a Bidirectional.
       read: set when the file with the weights is open; returns those of a cell.
+      has_cells: set when the file with the weights is open.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class ConfigLayer(KerasLayer):
         self.inputs: tuple[Tensor, ...] = ()
         self.outputs: tuple[Tensor, ...] = ()
         self.read: Callable[[str], list[np.ndarray]] | None = None
+        self.has_cells = False
         self._inner = {name: self._made(one, f"{place}/{name}") for name, one in self._configs()}
         self._lists = {
             name: self._all(name, config[name]) for name in ("layers", "cells") if name in config
@@ -167,6 +172,12 @@ class ConfigLayer(KerasLayer):
                 f"{self.name}: it is not known what the class {self.class_name} computes, which is "
                 "of another program; the arrays alone can be read from a file of HDF5 weights"
             )
+
+    def parts(self) -> Iterator[ConfigLayer]:
+        """The layers and cells in this one."""
+        for one in itertools.chain(self._inner.values(), *self._lists.values()):
+            yield one
+            yield from one.parts()
 
     def cells(self) -> Iterator[ConfigLayer]:
         """The cells in a recurrent layer, in the order of its weights."""

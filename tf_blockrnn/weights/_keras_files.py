@@ -19,6 +19,7 @@ import json
 import os
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,11 +27,11 @@ import numpy as np
 
 from tf_blockrnn.weights._bounds import check_text, member_text, open_archive
 from tf_blockrnn.weights._checks import intact
-from tf_blockrnn.weights._h5 import DAMAGE, open_h5, plain_path, read_array
+from tf_blockrnn.weights._h5 import DAMAGE, layers_of, open_h5, plain_path, read_array
 from tf_blockrnn.weights._h5_checks import attribute
 from tf_blockrnn.weights._keras_arrays import NORMS, norms_of
 from tf_blockrnn.weights._keras_config import ConfigLayer
-from tf_blockrnn.weights._keras_layers import LAYERS, recurrent_layers
+from tf_blockrnn.weights._keras_layers import KNOWN, LAYERS, recurrent_layers
 
 
 def version_of(text: Any) -> tuple[int, int]:
@@ -81,6 +82,18 @@ def _add_numbered_arrays(model: ConfigLayer, file: Any) -> None:
     for _, layer in recurrent_layers(model):
         for one in layer.cells():
             one.read = functools.partial(_read_numbered, groups, one.place)
+    _mark_numbered(model, file)
+
+
+def _mark_numbered(model: ConfigLayer, file: Any) -> None:
+    """Marks the layers that have cells in the file and not in their config."""
+    known = {layer.place for _, layer in recurrent_layers(model)}
+    others = {one.place: one for one in _others(model)}
+    for layer in layers_of(file, read=lambda dataset: dataset).values():
+        above = list(itertools.accumulate(layer.path.split("/"), "{}/{}".format))
+        around = [others[place] for place in above if place in others]
+        if around and known.isdisjoint(above):
+            around[-1].has_cells = True
 
 
 def _read_numbered(groups: Mapping[str, Any], place: str, cell: str) -> list[np.ndarray]:
@@ -130,11 +143,49 @@ def _cells_by_path(names: Sequence[str]) -> list[tuple[list[str], list[str]]]:
 
 
 def _add_named_arrays(model: ConfigLayer, weights: Any) -> None:
-    for top in model.all_inner("layers"):
-        layers = {"": top} if top.kind in LAYERS else dict(recurrent_layers(top))
-        if layers and top.name in weights:
-            group = weights[top.name]
-            _assign(group, _cells_by_path(_names(group, "weight_names")), list(layers.values()))
+    layers = {layer.name: layer for layer in model.all_inner("layers")}
+    for name, group in weights.items():
+        stored = _cells_by_path(_names(group, "weight_names"))
+        # Convolutions have such names too.
+        paths = [
+            path for path, own in stored if all(one in group and group[one].ndim < 3 for one in own)
+        ]
+        if name in layers:
+            _assign(group, stored, _layers_in(layers[name]))
+            _mark_named(layers[name], paths)
+        elif paths:
+            _mark_nameless(_others(model))
+
+
+def _layers_in(layer: ConfigLayer) -> list[ConfigLayer]:
+    return [layer] if layer.kind in LAYERS else [one for _, one in recurrent_layers(layer)]
+
+
+def _others(layer: ConfigLayer) -> list[ConfigLayer]:
+    """The layers in this one, or it itself, that are neither models nor of a known class."""
+    found = (layer, *layer.parts())
+    return [one for one in found if one.kind not in KNOWN and not one.all_inner("layers")]
+
+
+def _mark_nameless(layers: Sequence[ConfigLayer]) -> None:
+    """Marks the layers whose config has no name: a class of another program may have dropped it."""
+    for one in layers:
+        one.has_cells = "name" not in one.config
+
+
+def _mark_named(layer: ConfigLayer, paths: Sequence[list[str]]) -> None:
+    """Marks the layers in this one that have more of the cells at these paths than their config."""
+
+    def has_more(one: ConfigLayer, number: int) -> bool:
+        return number > sum(len(list(known.cells())) for known in _layers_in(one))
+
+    if has_more(layer, len(paths)):
+        others = _others(layer)
+        numbers = Counter(part for path in paths for part in set(path))
+        for one in others:
+            one.has_cells = has_more(one, len(paths) if one is layer else numbers[one.name])
+        if not any(one.has_cells for one in others):
+            _mark_nameless(others)
 
 
 def _assign(

@@ -89,6 +89,7 @@ class KerasLayer(abc.ABC):
       kind: the name of the class of a framework that it is of, or that its class derives from; ""
         if there is none.
       is_own: whether its class is the framework's, not derived from it.
+      has_cells: whether it is of another program's class and has recurrent cells of its own.
       calls: those in the graph of its model.
       inputs, outputs: the tensors of a model with a graph, else empty.
     """
@@ -97,6 +98,7 @@ class KerasLayer(abc.ABC):
     class_name: str
     kind: str
     is_own: bool
+    has_cells: bool
     calls: Sequence[Call]
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
@@ -132,11 +134,14 @@ class KerasLayer(abc.ABC):
 
 
 def recurrent_layers(layer: KerasLayer, prefix: str = "") -> Iterator[tuple[str, KerasLayer]]:
-    """All recurrent layers in a layer or model, by their paths of names."""
+    """All recurrent layers in a layer or model, by their paths of names.
+
+    Those that have cells are among them, so that no other layer is taken for the only one.
+    """
     wrapped = layer.inner("layer")
     for one in layer.all_inner("layers") or ([wrapped] if wrapped else []):
         name = prefix + one.name
-        if one.kind in LAYERS:
+        if one.kind in LAYERS or one.has_cells:
             yield name, one
         else:
             yield from recurrent_layers(one, name + "/")

@@ -77,6 +77,14 @@ class LiveLayer(KerasLayer):
     def __hash__(self) -> int:
         return id(self.source)
 
+    @functools.cached_property
+    def has_cells(self) -> bool:
+        if self.is_own or self.kind in KNOWN or self.has_layers:
+            return False
+        # All that it has at any depth; operations are no layers.
+        inner = getattr(self.source, "_flatten_layers", lambda **_: ())(include_self=False)
+        return any(LiveLayer(one).kind in KNOWN for one in inner)
+
     @property
     def has_layers(self) -> bool:
         """Whether it is a model or a wrapper, and not a recurrent layer or cell."""

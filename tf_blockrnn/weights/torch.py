@@ -129,10 +129,10 @@ def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool
         if kind in parts:
             raise ValueError(f"the state dict has {kind}, of a cell, beside {_key(kind, *where)}")
         parts[kind] = to_array(value, key)
-    if not found:
-        raise _no_weights_error(state, prefix)
     if foreign := [key for key in unknown if is_foreign(key)]:
         raise foreign_error(foreign[0])
+    if not found:
+        raise _no_weights_error(state, prefix)
     if unknown:
         hint = "" if prefix else "; prefix selects the keys of one layer"
         raise UnsupportedError(
