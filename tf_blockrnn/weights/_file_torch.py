@@ -28,6 +28,7 @@ from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 from tf_blockrnn.weights.torch import (
     NAMES,
     foreign_error,
+    foreign_prefix,
     from_torch,
     is_foreign,
     is_name,
@@ -217,7 +218,8 @@ def _places(found: Mapping[Any, Any], of: str) -> tuple[dict[str, _Place], list[
         if places:
             by_state.append((_path(link, left, of), places))
             left -= len(by_state[-1][0])
-        foreign += [key for key in state if is_foreign(key) and not key.startswith(tuple(places))]
+        own = {None, *places}
+        foreign += [key for key in state if foreign_prefix(key) not in own]
     named: dict[str, _Place] = {}
     for where, places in by_state:
         for prefix, place in places.items():

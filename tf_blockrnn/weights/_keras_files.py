@@ -144,6 +144,7 @@ def _cells_by_path(names: Sequence[str]) -> list[tuple[list[str], list[str]]]:
 
 def _add_named_arrays(model: ConfigLayer, weights: Any) -> None:
     layers = {layer.name: layer for layer in model.all_inner("layers")}
+    marked: list[ConfigLayer] = []
     for name, group in weights.items():
         stored = _cells_by_path(_names(group, "weight_names"))
         # Convolutions have such names too.
@@ -152,9 +153,11 @@ def _add_named_arrays(model: ConfigLayer, weights: Any) -> None:
         ]
         if name in layers:
             _assign(group, stored, _layers_in(layers[name]))
-            _mark_named(layers[name], paths)
+            marked += _with_more(layers[name], paths)
         elif paths:
-            _mark_nameless(_others(model))
+            marked += _nameless(_others(model))
+    for one in marked:
+        one.has_cells = True
 
 
 def _layers_in(layer: ConfigLayer) -> list[ConfigLayer]:
@@ -167,25 +170,24 @@ def _others(layer: ConfigLayer) -> list[ConfigLayer]:
     return [one for one in found if one.kind not in KNOWN and not one.all_inner("layers")]
 
 
-def _mark_nameless(layers: Sequence[ConfigLayer]) -> None:
-    """Marks the layers whose config has no name: a class of another program may have dropped it."""
-    for one in layers:
-        one.has_cells = "name" not in one.config
+def _nameless(layers: Sequence[ConfigLayer]) -> list[ConfigLayer]:
+    """The layers whose config has no name: a class of another program may have dropped it."""
+    return [one for one in layers if "name" not in one.config]
 
 
-def _mark_named(layer: ConfigLayer, paths: Sequence[list[str]]) -> None:
-    """Marks the layers in this one that have more of the cells at these paths than their config."""
+def _with_more(layer: ConfigLayer, paths: Sequence[list[str]]) -> list[ConfigLayer]:
+    """The layers in this one that have more of the cells at these paths than their config."""
 
     def has_more(one: ConfigLayer, number: int) -> bool:
         return number > sum(len(list(known.cells())) for known in _layers_in(one))
 
-    if has_more(layer, len(paths)):
-        others = _others(layer)
-        numbers = Counter(part for path in paths for part in set(path))
-        for one in others:
-            one.has_cells = has_more(one, len(paths) if one is layer else numbers[one.name])
-        if not any(one.has_cells for one in others):
-            _mark_nameless(others)
+    if not has_more(layer, len(paths)):
+        return []
+    others, numbers = _others(layer), Counter(part for path in paths for part in set(path))
+    named = [
+        one for one in others if has_more(one, len(paths) if one is layer else numbers[one.name])
+    ]
+    return named or _nameless(others)
 
 
 def _assign(

@@ -43,7 +43,7 @@ _CELL_OF_GATES = {4: "lstm", 3: "gru"}
 # Names of recurrent weights with weight_norm, parametrizations or pruning, and of those that are
 # packed by dynamic quantization.
 _FOREIGN = re.compile(
-    r".*(weight_[ih]h\w*_(g|v|orig)|parametrizations\.weight_.*|_all_weight_values.*)"
+    r"(.*)(weight_[ih]h\w*_(g|v|orig)|parametrizations\.weight_.*|_all_weight_values.*)"
 )
 
 # The arrays of one layer direction, by their names without number and suffix.
@@ -98,9 +98,18 @@ def is_name(key: Any) -> bool:
     return isinstance(key, str) and len(key) <= _LONGEST_NAME
 
 
+def foreign_prefix(key: Any) -> str | None:
+    """The prefix of a layer whose weights are in another form than PyTorch's plain modules'.
+
+    None if it is no name of such weights.
+    """
+    match = _FOREIGN.fullmatch(key) if is_name(key) else None
+    return match and match[1]
+
+
 def is_foreign(key: Any) -> bool:
     """Whether it is the name of recurrent weights in another form than PyTorch's plain modules'."""
-    return is_name(key) and _FOREIGN.fullmatch(key) is not None
+    return foreign_prefix(key) is not None
 
 
 def foreign_error(key: str) -> UnsupportedError:
