@@ -74,6 +74,13 @@ def names_of_keras(path):
             group.attrs[f"weight_names{number}"] = np.array(names[number::20])
 
 
+def path_of_keras(path):
+    """Of as many parts as characters: the paths to all of them have a square of those."""
+    with h5py.File(path, "w") as file:
+        names = np.array(["a/" * 120_000, "recurrent_kernel"], object)
+        keras_group(file).attrs.create("weight_names", names, dtype=h5py.string_dtype())
+
+
 def texts_of_keras(path):
     """Names that are all one text, in several attributes."""
     text, number = "x" * 400_000, 250
@@ -117,6 +124,7 @@ def dims_of_tensorflow(path):
         (keys_of_torch, "m.pt", "its keys are <builtins.tuple>"),
         (paths_of_torch, "m.pt", "the paths to the layers of the file are too long"),
         (names_of_keras, "m.h5", "which arrays of the file are its own is not known"),
+        (path_of_keras, "m.h5", "weight_names has a name of more than 4096 characters"),
         (texts_of_keras, "m.h5", "the file makes texts of more than 1032 times its size"),
         (dims_of_onnx, "m.onnx", "an array of more than 64 dimensions"),
         (dims_of_tensorflow, "m.index", "a tensor has a shape that is none"),

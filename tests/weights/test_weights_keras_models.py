@@ -160,10 +160,29 @@ class Around(K.Layer):
 class AroundCell(Around):
     def __init__(self, **options):
         super().__init__(**options)
-        self.own = self.cell = K.GRUCell(4)
+        self.own = K.GRUCell(4)
 
     def call(self, x):
-        return x + self.cell(x[:, 0], keras.ops.zeros([1, 4]))[0][:, None, :3]
+        return x + self.own(x[:, 0], keras.ops.zeros([1, 4]))[0][:, None, :3]
+
+
+class AroundTwo(Around):
+    """It also has a layer by the name under which wrappers have theirs."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.layer = K.Dense(3)
+
+
+class AroundGiven(Around):
+    """Its config has its name; the given layer was built before, in another model."""
+
+    def __init__(self, own=None, **options):
+        super().__init__(**options)
+        self.own = own or model_of(K.LSTM(4, **STEPS)).layers[0]
+
+    def get_config(self):
+        return {"name": self.name}
 
 
 class GoneBidirectional(K.Bidirectional):
@@ -178,9 +197,11 @@ class GoneBidirectional(K.Bidirectional):
         lambda: GoneBidirectional(K.LSTM(2, **STEPS), name="mine"),
         Around,
         AroundCell,
+        AroundTwo,
         lambda: keras.Sequential([Around(), K.Dense(3)]),
+        lambda: keras.Sequential([AroundGiven(name="around")]),
     ],
-    ids=["subclass", "both directions", "layer", "cell", "model"],
+    ids=["subclass", "both directions", "layer", "cell", "two", "model", "built before"],
 )
 def test_recurrent_layers_of_other_programs_are_not_skipped(make, tmp_path):
     model = model_of(make(), K.LSTM(4, name="l", **STEPS))
@@ -191,6 +212,40 @@ def test_recurrent_layers_of_other_programs_are_not_skipped(make, tmp_path):
         with pytest.raises(weights.UnsupportedError, match="its class|overrides call"):
             weights.read(source, layer=name)
         assert weights.read(source, layer="l") == weights.from_keras(model.layers[-1])
+    model = model_of(K.LSTM(3, name="l", **STEPS), make())
+    for source in forms(model, tmp_path):
+        with pytest.raises(ValueError, match="several recurrent layers: l, .*. Select with"):
+            Session(source)
+
+
+class TwoMatrices(K.Layer):
+    """Its attribute `cell` is no cell, nor are its layers a list."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.cell, self.layers = Matrices(), 2
+
+    def call(self, x):
+        return self.cell(x)
+
+    def get_config(self):
+        return {**super().get_config(), "layers": 2, "cells": "none"}
+
+
+class Matrices(K.Layer):
+    def build(self, shape):
+        self.one = self.add_weight(shape=(shape[-1], 10), name="one")
+        self.two = self.add_weight(shape=(4, 10), name="two")
+        super().build(shape)
+
+    def call(self, x):
+        return x + (x @ self.one @ keras.ops.transpose(self.two))[..., :3]
+
+
+def test_layers_that_look_recurrent(tmp_path):
+    model = model_of(TwoMatrices(), K.LSTM(4, name="l", **STEPS))
+    for source in forms(model, tmp_path):
+        assert weights.read(source) == weights.from_keras(model.layers[-1])
 
 
 def test_a_class_named_as_one_of_keras(tmp_path):

@@ -176,46 +176,63 @@ def test_loading_does_not_overflow():
 
 
 class Two(torch.nn.Module):
-    def __init__(self, bias=False):
+    def __init__(self, enc):
         super().__init__()
-        self.enc, self.dec = (torch.nn.LSTM(4, 4, bias=bias) for _ in range(2))
-
-
-def quantized():
-    return torch.ao.quantization.quantize_dynamic(Two(bias=True), {"enc"}, dtype=torch.qint8)
+        self.enc, self.dec = enc, torch.nn.LSTM(4, 4)
 
 
 def normed(norm):
-    module = Two()
+    rnn = torch.nn.LSTM(4, 4, bias=False)
     for name in ("weight_ih_l0", "weight_hh_l0"):
-        norm(module.enc, name)
-    return module
+        norm(rnn, name)
+    return Two(rnn)
+
+
+def quantized(one):
+    return torch.ao.quantization.quantize_dynamic(Two(one(4, 4)), {"enc"}, dtype=torch.qint8)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize(
-    "make",
+    "make, forms",
     [
-        quantized,
-        lambda: normed(torch.nn.utils.weight_norm),
-        lambda: normed(torch.nn.utils.parametrizations.weight_norm),
+        # Their files have more than arrays.
+        (lambda: quantized(torch.nn.LSTM), ["module", "state"]),
+        (lambda: quantized(torch.nn.LSTMCell), ["module", "state"]),
+        (lambda: Two(torch.ao.nn.quantizable.LSTM(4, 4)), ["module", "state", "file"]),
+        # Whose state dict is a plain one.
+        (lambda: Two(torch.jit.script(torch.nn.LSTM(4, 4))), ["module"]),
+        (lambda: normed(torch.nn.utils.weight_norm), ["module", "state", "file"]),
+        (
+            lambda: normed(torch.nn.utils.parametrizations.weight_norm),
+            ["module", "state", "file"],
+        ),
     ],
-    ids=["quantized", "weight_norm", "parametrization"],
+    ids=["quantized", "quantized cell", "quantizable", "script", "weight_norm", "parametrization"],
 )
-def test_layers_in_another_form_are_not_skipped(make, tmp_path):
+def test_layers_in_another_form_are_not_skipped(make, forms, tmp_path):
     module = make()
-    sources = [module, module.state_dict()]
-    if make is not quantized:  # whose file has more than arrays
-        sources.append(tmp_path / "two.pt")
-        torch.save(module.state_dict(), sources[-1])
-    for source in sources:
+    sources = {"module": module, "state": module.state_dict(), "file": tmp_path / "two.pt"}
+    if "file" in forms:
+        torch.save(module.state_dict(), sources["file"])
+    for form in forms:
         with pytest.raises(
             ValueError, match="several recurrent layers: .*dec.* Select with layer="
         ):
-            weights.read(source)
-        assert weights.read(source, layer="dec") == weights.from_torch(module.dec)
-    with pytest.raises(weights.UnsupportedError, match="in another form than arrays, 'enc|weight_"):
+            weights.read(sources[form])
+        assert weights.read(sources[form], layer="dec") == weights.from_torch(module.dec)
+    with pytest.raises(weights.UnsupportedError, match="enc: its class is|in another form"):
         weights.read(module, layer="enc")
+
+
+def test_other_weights_in_another_form_are_no_layer():
+    module = Two(torch.nn.Linear(4, 4))
+    module.enc.weight_q = torch.nn.Parameter(torch.ones(4, 4))
+    torch.nn.utils.parametrizations.weight_norm(module.enc, "weight_q")
+    assert weights.read(module.state_dict()) == weights.from_torch(module.dec)
+    state = normed(torch.nn.utils.parametrizations.weight_norm).state_dict()
+    with pytest.raises(ValueError, match="prefix may be 'dec.'"):
+        weights.from_torch(state)
 
 
 class Negated(torch.nn.LSTM):

@@ -64,8 +64,10 @@ def _chosen(model: KerasLayer, wanted: Sequence[str], of: str) -> dict[str, Kera
         check_stack(list(chosen.values()), model)
         return chosen
     try:
-        check_stack(list(found.values()), model)
-        is_stack = of_one_cell(list(found.values()))
+        is_stack = all(layer.kind in LAYERS for layer in found.values())
+        if is_stack:
+            check_stack(list(found.values()), model)
+            is_stack = of_one_cell(list(found.values()))
     except UnsupportedError:
         is_stack = False
     return found if is_stack else select(found, wanted, of=of)  # which raises

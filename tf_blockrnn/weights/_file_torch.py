@@ -44,6 +44,9 @@ _UNPREFIXED = re.compile(rf"({_ARRAYS})\w*")
 _STATE = re.compile(
     r"(.*[._])?([hc]_?0|([hc]|hidden|cell|state)_?init|init(ial)?_?(h|c|hidden|cell|states?))"
 )
+# Recurrent classes that are not read: quantized ones, those of TorchScript, and haste's.
+_OTHER_PACKAGES = ("torch", "haste_pytorch")
+_OTHER_CLASS = re.compile(r"(LayerNorm|Ind)?(LSTM|GRU|RNN)(Cell)?")
 _MOST_MAPPINGS = 100_000  # in a checkpoint
 _MOST_PATHS = 1 << 24  # characters, of the paths to its layers
 _MOST_NAMES = 12  # in an error
@@ -100,24 +103,24 @@ def read_module(module: Any, options: ReadOptions) -> FileContents:
         return read_mapping(module.state_dict(), options, "the module")
     layers = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
     layers += (torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell)
-    names = {one.__name__ for one in layers}
-    # And what torch.ao has of the same names, so that no other layer is taken for the only one.
-    found = {
-        name: one
-        for name, one in module.named_modules()
-        if isinstance(one, layers)
-        or (type(one).__name__ in names and type(one).__module__.startswith("torch."))
-    }
-    if not any(isinstance(one, layers) for one in found.values()):
+    found, others = {}, {}
+    for name, one in module.named_modules():
+        if isinstance(one, layers):
+            found[name] = one
+        elif _is_other(one) and not any(name.startswith(f"{above}.") for above in others):
+            others[name] = one
+    if not found:
         kinds = dict.fromkeys(_class_name(type(one)) for one in module.modules())
         raise UnsupportedError(
             "the module has no torch.nn.LSTM, GRU or RNN, but "
             f"{', '.join(list(kinds)[:_MOST_NAMES])}"
         )
-    chosen = select(found, options.layers, of="the module")
-    for name, one in chosen.items():
-        if not isinstance(one, layers):
-            raise foreign_error(name)
+    chosen = select({**found, **others}, options.layers, of="the module")
+    for name in chosen.keys() & others.keys():
+        raise UnsupportedError(
+            f"{name}: its class is {_class_name(type(others[name]))}, whose weights are not read. "
+            "Read the module before it is quantized or compiled to TorchScript"
+        )
     parts = [from_torch(one) for one in chosen.values()]
     notes = _states_among(dict(module.named_parameters()))
     notes += tuple(
@@ -128,6 +131,17 @@ def read_module(module: Any, options: ReadOptions) -> FileContents:
     return FileContents(
         stacked(parts), tuple(chosen), notes=notes + assumed_order(chosen), of_torch=True
     )
+
+
+def _is_other(module: Any) -> bool:
+    """Whether a module is of a recurrent class that is not read."""
+    names = [
+        kind.__name__
+        for kind in type(module).__mro__
+        if kind.__module__.partition(".")[0] in _OTHER_PACKAGES
+    ]
+    names.append(getattr(module, "original_name", ""))  # of TorchScript
+    return any(_OTHER_CLASS.fullmatch(str(name)) for name in names)
 
 
 def _class_name(kind: type) -> str:
@@ -209,7 +223,7 @@ def _places(found: Mapping[Any, Any], of: str) -> tuple[dict[str, _Place], list[
     by_state, left = [], _MOST_PATHS
     foreign: list[str] = []
     for link, state in _state_dicts(found, of):
-        matches = (_OWN.fullmatch(key) for key in state if is_name(key))
+        matches = (_OWN.fullmatch(key) for key in state if is_name(key) and not is_foreign(key))
         places = {
             match[1]: _Place(state, match[1])
             for match in matches

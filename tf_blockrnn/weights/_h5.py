@@ -23,7 +23,7 @@ import dataclasses
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -177,7 +177,7 @@ def units_of(arrays: list[np.ndarray]) -> int:
     return (last.shape[1] if projected else len(recurrent)) or 1
 
 
-def _groups(file: Any, read: Callable[[Any], np.ndarray]) -> dict[str, _Group]:
+def _groups(file: Any) -> dict[str, _Group]:
     groups: dict[str, _Group] = {}
 
     def visit(path: str, value: Any) -> None:
@@ -190,7 +190,7 @@ def _groups(file: Any, read: Callable[[Any], np.ndarray]) -> dict[str, _Group]:
             return
         parent, _, leaf = path.rpartition("/")
         if parent:
-            groups[parent].arrays[leaf.removesuffix(":0")] = read(value)
+            groups[parent].arrays[leaf.removesuffix(":0")] = read_array(value)
 
     file.visititems(visit)
     return groups
@@ -270,12 +270,9 @@ def _short(path: str) -> str:
     return "/".join(part for n, part in enumerate(parts) if n == 0 or part != parts[n - 1])
 
 
-def layers_of(file: Any, read: Callable[[Any], np.ndarray] = read_array) -> dict[str, H5Layer]:
-    """The recurrent layers of an open h5py.File by name, or by path if a name is not unique.
-
-    read: returns the array of a dataset, or what has its shape.
-    """
-    groups = _groups(file, read)
+def layers_of(file: Any) -> dict[str, H5Layer]:
+    """The recurrent layers of an open h5py.File by name, or by path if a name is not unique."""
+    groups = _groups(file)
     found = _stacks(groups)
     for path, layer in list(found.items()):
         if (partner := _backward_of(layer, groups)) in found:

@@ -35,6 +35,8 @@ from tf_blockrnn.weights._keras_layers import (
 # The modules of layers in files of TensorFlow's own Keras 2.
 _MODULES = (*FRAMEWORKS, "tensorflow")
 _OURS = "tf_blockrnn>"
+# The classes whose `layers` and `cells` are layers; of others they may be anything.
+_WITH_LAYERS = ("Sequential", "Functional", "Model", "RNN", "StackedRNNCells")
 _LONGEST_NAME = 1000
 
 
@@ -46,7 +48,7 @@ def _class_of(found: Mapping[str, Any]) -> tuple[str, bool]:
     registered, module = found.get("registered_name") or "", found.get("module")
     if ">" in registered:
         return name, registered.startswith(_OURS)
-    if module is None:  # in Keras 3 that of an unregistered class, which may have any name
+    if module is None:  # Keras 3 writes none for an unregistered class, whatever its name
         return name, not registered
     return name, module.partition(".")[0] in _MODULES
 
@@ -98,7 +100,9 @@ class ConfigLayer(KerasLayer):
         self.has_cells = False
         self._inner = {name: self._made(one, f"{place}/{name}") for name, one in self._configs()}
         self._lists = {
-            name: self._all(name, config[name]) for name in ("layers", "cells") if name in config
+            name: self._all(name, config[name])
+            for name in ("layers", "cells")
+            if name in config and (isinstance(config[name], list) or self.kind in _WITH_LAYERS)
         }
         if "layers" in self._lists:
             _connect(self, self._lists["layers"])

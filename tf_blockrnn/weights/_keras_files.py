@@ -27,11 +27,13 @@ import numpy as np
 
 from tf_blockrnn.weights._bounds import check_text, member_text, open_archive
 from tf_blockrnn.weights._checks import intact
-from tf_blockrnn.weights._h5 import DAMAGE, layers_of, open_h5, plain_path, read_array
+from tf_blockrnn.weights._h5 import DAMAGE, open_h5, plain_path, read_array
 from tf_blockrnn.weights._h5_checks import attribute
 from tf_blockrnn.weights._keras_arrays import NORMS, norms_of
 from tf_blockrnn.weights._keras_config import ConfigLayer
 from tf_blockrnn.weights._keras_layers import KNOWN, LAYERS, recurrent_layers
+
+_LONGEST_PATH = 4096  # of an array, in characters
 
 
 def version_of(text: Any) -> tuple[int, int]:
@@ -82,18 +84,31 @@ def _add_numbered_arrays(model: ConfigLayer, file: Any) -> None:
     for _, layer in recurrent_layers(model):
         for one in layer.cells():
             one.read = functools.partial(_read_numbered, groups, one.place)
-    _mark_numbered(model, file)
+    _mark_numbered(model, groups)
 
 
-def _mark_numbered(model: ConfigLayer, file: Any) -> None:
+def _mark_numbered(model: ConfigLayer, groups: Mapping[str, Any]) -> None:
     """Marks the layers that have cells in the file and not in their config."""
     known = {layer.place for _, layer in recurrent_layers(model)}
     others = {one.place: one for one in _others(model)}
-    for layer in layers_of(file, read=lambda dataset: dataset).values():
-        above = list(itertools.accumulate(layer.path.split("/"), "{}/{}".format))
+    for path, group in groups.items():
+        above = list(itertools.accumulate(path.split("/"), "{}/{}".format))
         around = [others[place] for place in above if place in others]
-        if around and known.isdisjoint(above):
+        if around and known.isdisjoint(above) and _is_cell(path, group):
             around[-1].has_cells = True
+
+
+def _is_cell(path: str, group: Any) -> bool:
+    """Whether a group has arrays with the shapes of a recurrent cell."""
+    if not path.endswith("/vars"):
+        return False
+    shapes = [group[number].shape for number in ("0", "1") if number in group]
+    if [len(shape or ()) for shape in shapes] != [2, 2]:
+        return False
+    (_, columns), (units, recurrent_columns) = shapes
+    # One gate has the shapes of other pairs of matrices, too, but Keras' attribute for a cell.
+    gates = (1, 3, 4) if path.endswith("cell/vars") else (3, 4)
+    return columns == recurrent_columns and columns in [n * units for n in gates]
 
 
 def _read_numbered(groups: Mapping[str, Any], place: str, cell: str) -> list[np.ndarray]:
@@ -120,6 +135,8 @@ def _names(group: Any, name: str) -> list[str]:
         )
         found = [one for key in keys for one in attribute(group, key)]
     names = [one.decode() if isinstance(one, bytes) else str(one) for one in found]
+    if max(map(len, names), default=0) > _LONGEST_PATH:
+        raise ValueError(f"the attribute {name} has a name of more than {_LONGEST_PATH} characters")
     if len(set(names)) < len(names):
         raise ValueError(f"the attribute {name} has one name twice")
     return names
@@ -145,6 +162,7 @@ def _cells_by_path(names: Sequence[str]) -> list[tuple[list[str], list[str]]]:
 def _add_named_arrays(model: ConfigLayer, weights: Any) -> None:
     layers = {layer.name: layer for layer in model.all_inner("layers")}
     marked: list[ConfigLayer] = []
+    nameless = False
     for name, group in weights.items():
         stored = _cells_by_path(_names(group, "weight_names"))
         # Convolutions have such names too.
@@ -154,9 +172,9 @@ def _add_named_arrays(model: ConfigLayer, weights: Any) -> None:
         if name in layers:
             _assign(group, stored, _layers_in(layers[name]))
             marked += _with_more(layers[name], paths)
-        elif paths:
-            marked += _nameless(_others(model))
-    for one in marked:
+        else:
+            nameless = nameless or bool(paths)
+    for one in (*marked, *(_nameless(_others(model)) if nameless else ())):
         one.has_cells = True
 
 
@@ -165,9 +183,13 @@ def _layers_in(layer: ConfigLayer) -> list[ConfigLayer]:
 
 
 def _others(layer: ConfigLayer) -> list[ConfigLayer]:
-    """The layers in this one, or it itself, that are neither models nor of a known class."""
+    """The layers in this one, or it itself, that may have cells of their own.
+
+    Those are neither models nor of a known class.
+    """
+    known = (*KNOWN, "TimeDistributed")
     found = (layer, *layer.parts())
-    return [one for one in found if one.kind not in KNOWN and not one.all_inner("layers")]
+    return [one for one in found if one.kind not in known and not one.all_inner("layers")]
 
 
 def _nameless(layers: Sequence[ConfigLayer]) -> list[ConfigLayer]:
@@ -187,7 +209,8 @@ def _with_more(layer: ConfigLayer, paths: Sequence[list[str]]) -> list[ConfigLay
     named = [
         one for one in others if has_more(one, len(paths) if one is layer else numbers[one.name])
     ]
-    return named or _nameless(others)
+    # Of a layer that was built in another one the paths have other names.
+    return named or _nameless(others) or others
 
 
 def _assign(

@@ -21,6 +21,7 @@ from tf_blockrnn.weights._keras_layers import (
     Call,
     KerasLayer,
     Tensor,
+    recurrent_layers,
     without_masks,
 )
 
@@ -36,6 +37,11 @@ def _root(one: Any) -> str:
 def is_layer(source: Any) -> bool:
     """Whether it is a layer, of Keras or tf_keras; False if neither is imported."""
     return any(is_a(source, name, "layers.Layer") for name in ("keras", "tf_keras"))
+
+
+def _flat_layers(source: Any) -> list[Any]:
+    """A layer and all that it has, at any depth; nothing of an operation, which is no layer."""
+    return list(source._flatten_layers()) if hasattr(source, "_flatten_layers") else []
 
 
 def _flat(value: Any) -> Iterator[Any]:
@@ -79,11 +85,12 @@ class LiveLayer(KerasLayer):
 
     @functools.cached_property
     def has_cells(self) -> bool:
-        if self.is_own or self.kind in KNOWN or self.has_layers:
+        if self.is_own or self.kind in KNOWN:
             return False
-        # All that it has at any depth; operations are no layers.
-        inner = getattr(self.source, "_flatten_layers", lambda **_: ())(include_self=False)
-        return any(LiveLayer(one).kind in KNOWN for one in inner)
+        found = [one.source for _, one in recurrent_layers(self)]
+        read = {id(part) for one in found for part in _flat_layers(one)}
+        parts = [part for part in _flat_layers(self.source) if id(part) not in read]
+        return any(LiveLayer(part).kind in KNOWN for part in parts)
 
     @property
     def has_layers(self) -> bool:
@@ -101,7 +108,8 @@ class LiveLayer(KerasLayer):
         return None if found is None or found is self.source else LiveLayer(found)
 
     def all_inner(self, attribute: str) -> list[LiveLayer]:
-        return [LiveLayer(one) for one in getattr(self.source, attribute, None) or ()]
+        found = getattr(self.source, attribute, None)
+        return [LiveLayer(one) for one in found] if isinstance(found, (list, tuple)) else []
 
     def activation(self, argument: str) -> str:
         found = getattr(self.source, argument)

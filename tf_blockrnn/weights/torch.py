@@ -41,9 +41,11 @@ _LONGEST_NAME = 10_000
 _CELL_OF_GATES = {4: "lstm", 3: "gru"}
 
 # Names of recurrent weights with weight_norm, parametrizations or pruning, and of those that are
-# packed by dynamic quantization.
+# packed by dynamic quantization or in the linear layers of torch.ao.nn.quantizable.LSTM, each
+# behind the prefix of its layer.
 _FOREIGN = re.compile(
-    r"(.*)(weight_[ih]h\w*_(g|v|orig)|parametrizations\.weight_.*|_all_weight_values.*)"
+    r"(.*?)((weight|bias)_[ih][hr]\w*_(g|v|orig)|parametrizations\.(weight|bias)_[ih][hr].*"
+    r"|_all_weight_values.*|_packed_weight_[ih]h|layers\.\d+\.layer_[fb]w\.cell\.[ih]gates\..*)"
 )
 
 # The arrays of one layer direction, by their names without number and suffix.
@@ -138,10 +140,11 @@ def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool
         if kind in parts:
             raise ValueError(f"the state dict has {kind}, of a cell, beside {_key(kind, *where)}")
         parts[kind] = to_array(value, key)
-    if foreign := [key for key in unknown if is_foreign(key)]:
-        raise foreign_error(foreign[0])
-    if not found:
+    foreign = [key for key in unknown if is_foreign(key)]
+    if not found and prefix not in map(foreign_prefix, foreign):
         raise _no_weights_error(state, prefix)
+    if foreign:
+        raise foreign_error(foreign[0])
     if unknown:
         hint = "" if prefix else "; prefix selects the keys of one layer"
         raise UnsupportedError(
